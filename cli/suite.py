@@ -105,7 +105,7 @@ def suite_of(
     if programs is None:
         refuse_given({"jobs", "scheduler"}, "needs several stores, a folder of them or a suite")
         return None
-    refuse_given({"timing"}, "is of one program: state it for each in a suite file")
+    refuse_given({"timing", "wall"}, "is of one program: state it for each in a suite file")
     refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
     if scheduler:
         refuse_given({"jobs"}, "does not go with --scheduler")

@@ -33,6 +33,7 @@ from depgraph.parsers.described_launches import read_launches
 from depgraph.parsers.described_links import read_collective, read_links
 from depgraph.system.described import REQUIRED, Field, anything, flag, one_of, whole
 from depgraph.system.toml_file import show_value
+from depgraph.trace.records import PROGRAMMATIC
 
 if TYPE_CHECKING:
     from depgraph.graph.communication import Link
@@ -70,6 +71,7 @@ KERNEL = (
     *OF_AN_SM,
     STREAM,
     Field("cuttable", flag, "whether Stream-K may cut its blocks; by default by the name"),
+    Field("programmatic", one_of(PROGRAMMATIC), "what its code has for programmatic launches"),
     Field("kind", anything, '"kernel", or of a table that is read elsewhere'),
 )
 DEPENDENCE = (

@@ -18,6 +18,7 @@ from depgraph.cli.options.model import (
     refuse_given,
     sizes_or_default,
     timed_scenario_from,
+    wall_option,
     where_from,
 )
 from depgraph.cli.options.shared import (
@@ -30,7 +31,7 @@ from depgraph.cli.options.shared import (
     stores_argument,
     suite_options,
 )
-from depgraph.cli.options.values import SmCounts, Time
+from depgraph.cli.options.values import SmCounts
 from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY
 
@@ -62,10 +63,7 @@ if TYPE_CHECKING:
 @contention_option
 @memory_option
 @suite_options
-@click.option(
-    "--wall", type=Time(), metavar="TIME",
-    help="Of a profile alone: how long a step takes without a profiler, such as 2.3ms.",
-)  # fmt: skip
+@wall_option
 @details_option
 @format_option
 def command(
@@ -73,7 +71,6 @@ def command(
     stores: tuple[Path, ...],
     jobs: int | None,
     scheduler: str | None,
-    wall: float | None,
     form: str,
     **options: Any,
 ) -> int | None:
@@ -96,9 +93,8 @@ def command(
     from depgraph.cli.suite import policies_step, run_suite, suite_of
 
     if any(map(_is_profile, stores)):
-        print_report(_report_of_profile(stores, wall, form, **options), form)
+        print_report(_report_of_profile(stores, form, **options), form)
         return None
-    refuse_given({"wall"}, "is of a profile alone")
     suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
     if suite is not None:
         from depgraph.reports.tables.suite_table import suite_report
@@ -127,9 +123,7 @@ _OF_A_PROFILE = {
 }  # fmt: skip
 
 
-def _report_of_profile(
-    profiles: tuple[Path, ...], wall: float | None, form: str, **options: Any
-) -> Report:
+def _report_of_profile(profiles: tuple[Path, ...], form: str, **options: Any) -> Report:
     """Answer what a profile does without a trace."""
     from depgraph.analysis.profiled_step import profiled_step
     from depgraph.errors import ProfileError
@@ -165,7 +159,7 @@ def _report_of_profile(
         sms=None if sizes[0] is None else int(sizes[0]),
         launch=options["launch"] if is_given("launch") else None,
         iteration=where.iteration,
-        wall=wall,
+        wall=options["wall"],
     )
     return profiled_step_report(found, path, *(() if form in ("table", "markdown") else (None,)))
 
@@ -185,7 +179,7 @@ def suite_results(
     """Return what a suite shows of one program, for each GPU size."""
     from depgraph.analysis.answer import program_results
 
-    for other in ("form", "jobs", "scheduler", "wall"):
+    for other in ("form", "jobs", "scheduler"):
         options.pop(other)
     scenario, found = _answer(stores[0], NOBODY, **options)
     return program_results(task.program.name, task.program.store, scenario, found), []

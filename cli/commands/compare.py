@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     "--repeat", type=click.Path(path_type=Path), metavar="STORE",
     help="Another recording of BASE: changes no larger than between the two are noise.",
 )  # fmt: skip
+@click.option(
+    "--repeat-timing", type=click.Path(path_type=Path), metavar="FILE",
+    help="With --timing: measured times of the other recording, or without --repeat other "
+    "measured times of BASE.",
+)  # fmt: skip
 @deps_option
 @model_options
 @memory_option
@@ -71,6 +76,7 @@ def command(
     top: int,
     new_timing: Path | None,
     repeat: Path | None,
+    repeat_timing: Path | None,
     kinds: frozenset[str] | None,
     **model: Any,
 ) -> None:
@@ -88,11 +94,17 @@ def command(
     if (model["timing"] is None) != (new_timing is None):
         message = "--timing and --new-timing: give both or neither, so that units are equal"
         raise click.UsageError(message)
+    if repeat_timing is None and repeat is not None and model["timing"] is not None:
+        message = "--repeat with --timing needs --repeat-timing: times of the other recording"
+        raise click.UsageError(message)
+    if repeat_timing is not None and model["timing"] is None:
+        message = "--repeat-timing needs --timing and --new-timing"
+        raise click.UsageError(message)
     sides = [_side(base, sms, kinds, model)]
     sides.append(_side(new, sides[0].sms, kinds, {**model, "timing": new_timing}))
     again = None
-    if repeat is not None:
-        again = _side(repeat, sides[0].sms, kinds, {**model, "timing": None})
+    if repeat is not None or repeat_timing is not None:
+        again = _side(repeat or base, sides[0].sms, kinds, {**model, "timing": repeat_timing})
     diff = compare(sides[0], sides[1], again)
     if form == "total":
         click.echo(one_number(diff.metrics[metric][1]))

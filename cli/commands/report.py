@@ -19,6 +19,7 @@ from depgraph.cli.options.model import (
     on_size,
     scenario_from,
     timed_scenario_from,
+    wall_option,
 )
 from depgraph.cli.options.shared import (
     FORMATS,
@@ -94,6 +95,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @model_options
 @contention_option
 @memory_option
+@wall_option
 @suite_options
 @force_option
 def command(

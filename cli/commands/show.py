@@ -99,7 +99,6 @@ def command(
             raise click.UsageError(message)
         report = _kernels(store, kinds, group_by, model)
     elif cusync:
-        refuse_given({"launch"}, "does not go with --cusync")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
         refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
@@ -168,7 +167,7 @@ def _policies(
     from depgraph.analysis.cusync_policies import cheapest_policies
     from depgraph.reports.tables.mechanism_tables import policies_report
 
-    scenario = on_size(scenario_from(store, kinds, **model), sms)
+    scenario = on_size(timed_scenario_from(store, kinds, **model), sms)
     return policies_report(cheapest_policies(scenario), scenario)
 
 

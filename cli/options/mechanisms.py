@@ -51,7 +51,7 @@ mechanism_options = together(
 
 hypothetical_option = click.option(
     "--hypothetical", is_flag=True,
-    help="Let --mechanism all show what ships for other GPUs, too.",
+    help="Let --mechanism all show what ships for other GPUs or kernels, too.",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 import click
 
 from depgraph.cli.options.shared import given_options, say, together
-from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, wrong_usage
+from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, Time, wrong_usage
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
@@ -50,6 +50,7 @@ class ModelOptions(ProfileOptions):
     ignore_waits_inside: bool
     contention: NotRequired[Contention | None]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
+    wall: NotRequired[float | None]
 
 
 def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
@@ -151,6 +152,11 @@ contention_option = click.option(
     "[default: full with --timing, else none]",
 )  # fmt: skip
 """For a command that predicts."""
+wall_option = click.option(
+    "--wall", type=Time(), metavar="TIME",
+    help="How long an iteration of the profile takes without a profiler, such as 2.3ms.",
+)  # fmt: skip
+"""For a command that says how long the program takes now."""
 
 
 def where_from(options: ProfileOptions) -> Where:
@@ -188,6 +194,7 @@ def scenario_from(
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
+        wall_us=options.get("wall"),
     )
     return Scenario.of_store(store, request, tell=warn)
 

@@ -37,46 +37,27 @@ Table = TypeVar("Table", BoundTable, Comparison)
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What is concluded about a program on one GPU size.
+    """What is concluded about a program on one GPU size."""
 
-    Attributes
-    ----------
-    sms : float
-        Number of SMs.
-    launched : AsLaunched
-        How the program runs today.
-    predictions : tuple of Prediction
-        Of policies that ship today; empty where the verdict does not rest on them.
-    bound, renamed : Bound
-        With all dependences that count, and with RAW only.
-    times : Times or None
-        Now, as a CUDA graph, with what the verdict proposes, at least; None where durations are no
-        times.
-    """
-
-    sms: float
+    sms: float  # number of SMs
     verdict: Verdict
-    launched: AsLaunched
+    launched: AsLaunched  # how the program runs today
+    # Of policies that ship today; empty where the verdict does not rest on them.
     predictions: tuple[Prediction, ...]
+    # bound, renamed: with all dependences that count, and with RAW only
     bound: Bound
     renamed: Bound
+    # Now, as a CUDA graph, with what the verdict proposes, at least; None where durations are no
+    # times.
     times: Times | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Table]):
-    """Bounds of a program, or mechanisms beside each other, and what is concluded.
+    """Bounds of a program, or mechanisms beside each other, and what is concluded."""
 
-    Attributes
-    ----------
-    table : BoundTable or Comparison
-        On all sizes, with what the numbers rest on.
-    conclusion : Conclusion
-        On one of them: that of the GPU if it is among them, else the last.
-    """
-
-    table: Table
-    conclusion: Conclusion
+    table: Table  # on all sizes, with what the numbers rest on
+    conclusion: Conclusion  # on one of them: that of the GPU if it is among them, else the last
 
 
 def answer_bound(

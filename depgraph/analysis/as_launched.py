@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from depgraph.timing.measured_run import MeasuredRun
 
 
+LAUNCH_BOUND = 0.25
+"""Share of the time that the GPU waits for the host or for launches, from which a program is called
+launch-bound."""
+PROFILER_SLOWS = "A profiler slows the host; bound --wall TIME counts with the real time."
+
+
 @dataclass(frozen=True, slots=True)
 class AsLaunched:
     """How far the program's own streams get, and what is left."""
@@ -45,6 +51,13 @@ class AsLaunched:
     def idle_share(self) -> float:
         """Part of the wall time in which no kernel ran, 0 to 1; 0 without a profile."""
         return 0.0 if self.run is None else min(1.0, ratio(self.run.idle, self.run.wall))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the profiler may have made the GPU wait, and nobody said how long it takes."""
+        if self.run is None or self.run.is_stated or self.run.is_graph:
+            return False
+        return self.unit != "cycles" and self.idle_share > LAUNCH_BOUND
 
 
 def as_launched(scenario: Scenario, limits: Bound) -> AsLaunched:

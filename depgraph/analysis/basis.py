@@ -14,47 +14,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What all numbers of an answer rest on.
+    """What all numbers of an answer rest on."""
 
-    Attributes
-    ----------
-    unit : str
-        Of all times.
-    durations : str
-        Where they come from.
-    gpu : str
-        Whose limits apply.
-    occupancy : (int, int)
-        Least and most resident blocks per SM among the kernels.
-    kernels, blocks : int
-        Of the program.
-    dependences, known_kinds : str
-        Kinds that count, and all that the graph knows, such as "RAW,WAR,WAW".
-    launches_cost, has_contention : bool
-        Whether launches cost anything, and blocks of one SM slow each other in predictions.
-    measured : MeasuredSchedule or None
-        How the program ran when it was profiled.
-    assumptions, uncertain : tuple of str
-        What times and limits rest on; what of the dependences is not certain.
-    trust : Trust or None
-        How far predictions can be trusted; None where durations are no times.
-    """
-
-    unit: str
-    durations: str
-    gpu: str
+    unit: str  # of all times
+    durations: str  # where they come from
+    gpu: str  # whose limits apply
     gpu_is_assumed: bool  # nobody named it
-    occupancy: tuple[int, int]
+    occupancy: tuple[int, int]  # least and most resident blocks per SM among the kernels
+    # kernels, blocks: of the program
     kernels: int
     blocks: int
+    # dependences, known_kinds: kinds that count, and all that the graph knows, such as
+    # "RAW,WAR,WAW"
     dependences: str
     known_kinds: str
+    # launches_cost, has_contention: whether launches cost anything, and blocks of one SM slow each
+    # other in predictions
     launches_cost: bool
     has_contention: bool
-    measured: MeasuredSchedule | None
+    measured: MeasuredSchedule | None  # how the program ran when it was profiled
+    # assumptions, uncertain: what times and limits rest on; what of the dependences is not certain
     assumptions: tuple[str, ...]
     uncertain: tuple[str, ...]
-    trust: Trust | None
+    trust: Trust | None  # how far predictions can be trusted; None where durations are no times
 
     @classmethod
     def of(cls, scenario: Scenario) -> Basis:

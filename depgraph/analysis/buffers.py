@@ -13,10 +13,11 @@ from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footpri
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.lists import concatenate_lists
+from depgraph.system.text import clean_text
 from depgraph.trace.records import WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,6 +29,7 @@ BLOCK_BYTES = 512
 """What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""
 _REUSES = ALL_KINDS - {"RAW"}
 _NO_BUFFER = -1
+_ALLOCATORS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class Buffer:
     def is_reused(self) -> bool:
         """Whether a dependence other than RAW rests on it."""
         return self.pairs > 0
+
+
+def allocators(buffers: Iterable[Buffer]) -> str:
+    """Name who allocated buffers, some of them where they are many; empty where nobody knows."""
+    names = list(dict.fromkeys(clean_text(name) for b in buffers for name in b.allocated_by))
+    more = len(names) - _ALLOCATORS_SHOWN
+    return ", ".join(names[:_ALLOCATORS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError, ProfileError
+from depgraph.system.ratios import share_of_gain
 from depgraph.system.text import counted, in_short
 from depgraph.timing.profile import UNKNOWN
 
@@ -76,9 +77,9 @@ class Iteration:
     @property
     def share(self) -> float | None:
         """Share of the ideal gain, neither below 0 nor above 1 cut off; None if there is none."""
-        if self.speedup is None or self.ideal_speedup is None or self.ideal_speedup == 1:
+        if self.speedup is None or self.ideal_speedup is None:
             return None
-        return (self.speedup - 1) / (self.ideal_speedup - 1)
+        return share_of_gain(self.speedup, self.ideal_speedup)
 
 
 @dataclass(frozen=True, slots=True)

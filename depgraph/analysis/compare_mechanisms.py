@@ -6,18 +6,22 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from depgraph.analysis.basis import Basis
 from depgraph.analysis.launch_figures import launch_figures
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
+from depgraph.graph.communication import Communication
 from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
-from depgraph.system.ratios import ratio
+from depgraph.system.ratios import ratio, share_of_gain
 from depgraph.system.steps import NOBODY
+from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from depgraph.system.steps import Steps
 
 
+OTHER_SCALES = {each.value for each in Against if each.is_another_scale}
+"""What rows are compared with that say nothing of those beside them."""
 _NOT_BOUNDED = (
     "predictions are not held to the bound of predictions, which is for blocks that wait before "
     "they start"
@@ -58,7 +64,7 @@ class Comparison:
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
         """Return the fastest of the mechanisms whose blocks wait before they start.
 
-        Others cut blocks up, or wait inside them.
+        Others cut blocks up, or wait inside them; what the GPU or the code lacks is none either.
         """
         left_out = {Availability.LIMIT.value}
         if without_hardware:
@@ -71,6 +77,7 @@ class Comparison:
                 and o.availability not in left_out
                 and o.against == Against.BLOCK.value
                 and not o.deadlock
+                and not o.lacking
             ),
             key=lambda o: o.speedup,
             default=None,
@@ -208,7 +215,7 @@ def compare_mechanisms(
         all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
-            lacking = mechanism.lacking_on(sized.resources.gpu)
+            lacking = mechanism.lacking_for(sized)
             if lacking and mechanism.only_where_available:
                 if mechanism.needs_launches and sized.launches is None:
                     continue
@@ -223,7 +230,7 @@ def compare_mechanisms(
                 continue
             if lacking:
                 notes = (f"hypothetical: {lacking}", *found.assumptions)
-                found = replace(found, assumptions=notes)
+                found = replace(found, assumptions=notes, lacking=lacking)
             outcomes.append(found)
             swept.append(
                 Swept(
@@ -264,6 +271,7 @@ def _outcome(
         return deadlocked(mechanism, rules, limit, scenario, error)
     charged = tuple(charges.notes)
     found = outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    found = _beside_communication(found, mechanism, scenario)
     if mechanism.needs_launches:
         figures = launch_figures(schedule, rules, scenario, all_launched)
         found = replace(found, launching=figures)
@@ -275,6 +283,22 @@ def _outcome(
     if serial_time is None or time is None:
         return found
     return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))
+
+
+def _beside_communication(found: Outcome, mechanism: Mechanism, scenario: Scenario) -> Outcome:
+    """Say what an outcome is of the ideal where there are collectives, and whether links count."""
+    collectives = Communication.from_metadata(scenario.metadata).collectives
+    talks = np.isin(scenario.functions, list(collectives))
+    if not talks.any() or math.isinf(scenario.sms):
+        return found
+    slots = scenario.occupancy * int(scenario.sms)
+    alone = kernel_makespans(scenario.graph, scenario.durations, slots)
+    ideal = ratio(alone.sum(), max(alone[talks].sum(), alone[~talks].sum()))
+    found = replace(found, share_of_ideal=share_of_gain(found.overlap_speedup, ideal))
+    knows_links = mechanism.needs_collectives or isinstance(mechanism, Serial)
+    if knows_links or found.against in OTHER_SCALES:
+        return found
+    return replace(found, against=Against.NO_LINKS.value)
 
 
 def _all_launched(

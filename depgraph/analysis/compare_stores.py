@@ -109,9 +109,10 @@ def compare(base: Scenario, new: Scenario, repeat: Scenario | None = None) -> St
     ModelError
         If times are in different units, or are of different GPUs or numbers of SMs.
     """
-    for other, called in ((new, "new program"), (repeat, "second recording")):
-        if other is not None:
-            _refuse_others(base, other, called)
+    _refuse_others(base, new, "new program", "both --timing and --new-timing")
+    if repeat is not None:
+        times = "--timing, --new-timing and --repeat-timing"
+        _refuse_others(base, repeat, "second recording", times)
     sides = base, new
     strict, lenient = (
         tuple([key(k) for k in side.kernels] for side in sides)
@@ -132,12 +133,12 @@ def compare(base: Scenario, new: Scenario, repeat: Scenario | None = None) -> St
     )
 
 
-def _refuse_others(base: Scenario, other: Scenario, called: str) -> None:
+def _refuse_others(base: Scenario, other: Scenario, called: str, times: str) -> None:
     """Refuse a side that differs from the base in more than the program."""
     if base.unit != other.unit:
         raise ModelError(
             f"durations of the base are in {base.unit}, of the {called} in {other.unit}: give "
-            "both --timing and --new-timing, in one unit"
+            f"{times}, in one unit"
         )
     gpus = base.resources.gpu.name, other.resources.gpu.name
     if gpus[0] != gpus[1]:

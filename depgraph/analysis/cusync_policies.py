@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.regroup import grouped_pairs
-from depgraph.mechanisms import Charges, Quantity
+from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.graph.regroup import graph_of_pair, grouped_pairs
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
-from depgraph.mechanisms.serial import serial
-from depgraph.system.ratios import ratio
-from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.analysis.outcome import Outcome
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
 
@@ -40,8 +36,10 @@ class Policy:
     # semaphores, waits: what the policy takes; waits are summed over the blocks
     semaphores: int
     waits: int
-    speedup: float  # serial time of the two kernels alone over their time with the policy
-    tile_speedup: float  # the same with a semaphore for each block
+    # What `compare_mechanisms` says of the two kernels alone: with the policy, None where there is
+    # none, and with a semaphore for each block.
+    reached: Outcome | None
+    by_tile: Outcome
 
 
 def cheapest_policies(program: Scenario) -> list[Policy]:
@@ -55,12 +53,9 @@ def cheapest_policies(program: Scenario) -> list[Policy]:
         if graph.kernel[source] < 0 or graph.kernel[target] < 0:
             continue
         mechanism, semaphores, waits = _cheapest(groups, program, source)
-        pair = _alone(program, source, target, groups)
-        before = serial(pair).makespan
-        speedups = [
-            ratio(before, _makespan(each, pair)) if each else 1.0
-            for each in (mechanism, CuSyncTile())
-        ]
+        tried = [CuSyncTile()] if mechanism is None else [CuSyncTile(), mechanism]
+        pair = _alone(program, source, target)
+        by_tile, *others = compare_mechanisms(pair, [program.sms], tried).outcomes
         name = "none" if mechanism is None else mechanism.label.removeprefix("cusync-")
         found.append(
             Policy(
@@ -69,8 +64,8 @@ def cheapest_policies(program: Scenario) -> list[Policy]:
                 policy=name,
                 semaphores=semaphores,
                 waits=waits,
-                speedup=speedups[0],
-                tile_speedup=speedups[1],
+                reached=next(iter(others), None),
+                by_tile=by_tile,
             )
         )
     return found
@@ -103,28 +98,24 @@ def _distance(columns: NDArray[np.int64], width: int) -> int:
     return distance if even and (np.diff(columns) == distance).all() else 1
 
 
-def _alone(program: Scenario, source: int, target: int, groups: Groups) -> Scenario:
+def _alone(program: Scenario, source: int, target: int) -> Scenario:
     """Return the program of two kernels alone."""
-    graph = program.graph
     pair = [source, target]
-    sizes = np.diff(graph.first_block)[pair]
-    builder = GraphBuilder([0, 1], sizes.tolist())
-    first = graph.first_block[pair]
-    for sources, targets in groups:
-        builder.add("RAW", sources - first[0], targets - first[1] + sizes[0])
-    blocks = np.concatenate([np.arange(f, f + n) for f, n in zip(first, sizes, strict=True)])
+    first = program.graph.first_block
+    blocks = np.concatenate([np.arange(*first[kernel : kernel + 2]) for kernel in pair])
     row = {k.operation: k for k in program.kernels}
+    kernels, at = [], 0
+    for place, kernel in enumerate(pair):
+        kernels.append(replace(row[kernel], operation=place, first_block=at))
+        at += row[kernel].blocks
+    measured_on = program.measured_on
+    there = None if measured_on is None else measured_on(program.graph).take(pair)
     alone = replace(
         program,
-        graph=builder.build(graph.kinds),
+        graph=graph_of_pair(program.graph, source, target),
         resources_of=lambda _: program.resources.take(pair),
-        kernels=[replace(row[k], operation=i) for i, k in enumerate(pair)],
-        launch=OFF,
+        measured_on=None if there is None else lambda _: there,
+        kernels=kernels,
+        memory=0.0,
     )
     return alone.with_durations(program.durations[blocks])
-
-
-def _makespan(mechanism: Mechanism, program: Scenario) -> float:
-    # The rule alone: what synchronising costs is the same for all policies.
-    charges = Charges(mechanism.costs, {"sync": Quantity(0.0, "share")})
-    return run_mechanism(mechanism, program, charges)[0].makespan

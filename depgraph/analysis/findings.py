@@ -113,8 +113,8 @@ class Findings:
         policies: list[Mechanism] = [CudaGraph(), ProgrammaticDependentLaunch()]
         if self.launched.streams > 1:
             policies.insert(0, Streams())
-        gpu = self.scenario.resources.gpu
-        return predict([p for p in policies if not p.lacking_on(gpu)], self.scenario)
+        had = [each for each in policies if not each.lacking_for(self.scenario)]
+        return predict(had, self.scenario)
 
     @property
     def known_predictions(self) -> tuple[Prediction, ...]:

@@ -43,7 +43,9 @@ def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
         return False
     if words == ("pairs",):
         return option in {"--deps", "--what-if"}
-    return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}
+    if verb != "show" or (option == "--launch" and "--cusync" in words):
+        return True
+    return option not in {"--launch", "--contention", "--memory-bandwidth", "--wall"}
 
 
 AS_USUAL = Invocation()

@@ -13,7 +13,7 @@ from depgraph.mechanisms.serial import serial
 from depgraph.scenario.contention import longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
-from depgraph.system.ratios import ratio, share_of
+from depgraph.system.ratios import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,100 +34,65 @@ MEMORY = "memory bandwidth"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one mechanism achieves on one GPU size.
-
-    Attributes
-    ----------
-    makespan : float
-        With what launches cost; infinite in a deadlock.
-    speedup : float
-        Serial time over makespan, both with what launches cost; 0 in a deadlock.
-    launch_speedup, overlap_speedup : float
-        The two factors of `speedup`: the overlap's is without launch costs on either side, what is
-        left is the launches'.
-    share_of_bound : float or None
-        (overlap_speedup - 1) / (upper bound - 1); None where the upper bound is 1.
-    utilization : float
-        Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
-        without launch costs.
-    held : float
-        The same, blocks that wait in their slots included.
-    waiting : float
-        Time that blocks spend waiting in a slot, summed over the blocks.
-    against : str
-        The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
-    lower_bound : float
-        That bound, on the makespan: no mechanism of this sort is shorter.
-    upper_bound : float
-        On the speedup over serialized launches, by that bound.
-    deadlock : str
-        The first block that never runs; empty if all do.
-    predicted, predicted_speedup : float or None
-        Makespan, and speedup over serialized launches, as blocks that share an SM slow each other;
-        None where contention is left out. No bound for fixed durations holds for them.
-    launching : LaunchFigures or None
-        Of a mechanism that is about child kernels.
-    """
+    """What one mechanism achieves on one GPU size."""
 
     mechanism: str
     availability: str
     sms: float
-    makespan: float
-    speedup: float
+    makespan: float  # with what launches cost; infinite in a deadlock
+    speedup: float  # serial time over makespan, both with what launches cost; 0 in a deadlock
+    # launch_speedup, overlap_speedup: the two factors of `speedup`: the overlap's is without launch
+    # costs on either side, what is left is the launches'
     launch_speedup: float
     overlap_speedup: float
+    # (overlap_speedup - 1) / (upper bound - 1); None where the upper bound is 1.
     share_of_bound: float | None
+    # Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work, without
+    # launch costs.
     utilization: float
-    held: float
-    waiting: float
+    held: float  # the same, blocks that wait in their slots included
+    waiting: float  # time that blocks spend waiting in a slot, summed over the blocks
+    # The bound that it is compared with: "assumed steps", or the value of an `Against`.
     against: str
-    lower_bound: float
-    upper_bound: float
+    lower_bound: float  # that bound, on the makespan: no mechanism of this sort is shorter
+    upper_bound: float  # on the speedup over serialized launches, by that bound
     assumptions: tuple[str, ...]
-    deadlock: str = ""
+    deadlock: str = ""  # the first block that never runs; empty if all do
+    # predicted, predicted_speedup: makespan, and speedup over serialized launches, as blocks that
+    # share an SM slow each other; None where contention is left out. No bound for fixed durations
+    # holds for them
     predicted: float | None = None
     predicted_speedup: float | None = None
-    launching: LaunchFigures | None = None
+    launching: LaunchFigures | None = None  # of a mechanism that is about child kernels
+    # Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
+    # computation and communication hid each other and neither slowed the other.
+    share_of_ideal: float | None = None
+    lacking: str = ""  # what the GPU or the code of the kernels lacks for it; empty for nothing
+
+    @property
+    def share_of_upper_bound(self) -> float | None:
+        """Share of the bound that all rows of a size have, None where another one holds."""
+        return self.share_of_bound if self.against == Against.BLOCK.value else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bounds on one GPU size, for one choice of dependences.
+    """The bounds on one GPU size, for one choice of dependences."""
 
-    Attributes
-    ----------
-    sms : float
-        Number of SMs, infinite for no limit.
-    dependences : str
-        Kinds that count, such as "RAW,WAR,WAW".
-    serial : float
-        Makespan of serialized launches, which cost nothing.
-    critical_path : float
-        Longest path through the block graph, along certain dependences.
-    work : float
-        Time that the SMs need if the most used of their resources never idles.
-    memory : float
-        Time that the memory bandwidth takes at least; 0 where it does not count.
-    intra_block_path : float or None
-        Critical path where blocks may wait anywhere inside; None without positions.
-    schedules : tuple of Outcome
-        Launches cost nothing, serial first; empty where none were asked for.
-    launches : LaunchCosts or None
-        What launches cost on top of that; None where they cost nothing.
-    contended, contended_serial : float or None
-        The lower bound, and the makespan of serialized launches, where blocks that share an SM slow
-        each other; None where they do not, or nothing is predicted.
-    """
-
-    sms: float
-    dependences: str
-    serial: float
-    critical_path: float
-    work: float
-    memory: float = 0.0
+    sms: float  # number of SMs, infinite for no limit
+    dependences: str  # kinds that count, such as "RAW,WAR,WAW"
+    serial: float  # makespan of serialized launches, which cost nothing
+    critical_path: float  # longest path through the block graph, along certain dependences
+    work: float  # time that the SMs need if the most used of their resources never idles
+    memory: float = 0.0  # time that the memory bandwidth takes at least; 0 where it does not count
+    # Critical path where blocks may wait anywhere inside; None without positions.
     intra_block_path: float | None = None
+    # Launches cost nothing, serial first; empty where none were asked for.
     schedules: tuple[Outcome, ...] = ()
+    # What launches cost on top of that; None where they cost nothing.
     launches: LaunchCosts | None = None
+    # contended, contended_serial: the lower bound, and the makespan of serialized launches, where
+    # blocks that share an SM slow each other; None where they do not, or nothing is predicted
     contended: float | None = None
     contended_serial: float | None = None
 
@@ -140,7 +105,7 @@ class Bound:
 
     @property
     def lower_bound(self) -> float:
-        """No schedule that honours the dependences is shorter, while blocks take as long."""
+        """Only faster blocks could beat this: no schedule with these dependences is shorter."""
         return max(self.critical_path, self.work, self.memory)
 
     @property
@@ -292,9 +257,9 @@ def outcome_of(
 
 def _share_of_bound(speedup: float, possible: float) -> float | None:
     """Return the share of a possible speedup; what rounding alone puts above counts as all."""
-    if possible <= 1 + 1e-12:
+    share = share_of_gain(speedup, possible)
+    if share is None or possible <= 1 + 1e-12:
         return None
-    share = (speedup - 1) / (possible - 1)
     return min(1.0, share) if speedup <= possible * (1 + _CLOSE) else share
 
 
@@ -328,6 +293,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     """Return the bound that a mechanism is compared with, and its name."""
     against, bound = rules.against.value, limits.lower_bound
     if rules.unlimited:
+        against = Against.UNLIMITED.value
         bound = max(limits.critical_path, limits.memory)
     elif rules.against is Against.WORK:
         bound = max(min(limits.work, _work_of(rules, scenario)), limits.memory)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
+from depgraph.analysis.buffers import BLOCK_BYTES, allocators, find_buffers
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import limits_of
 from depgraph.graph.lists import gather_lists
@@ -122,6 +122,8 @@ def renaming_steps(found: Renaming, invocation: Invocation) -> list[Step]:
     steps = []
     for each in found.sets:
         these = "this buffer" if len(each.buffers) == 1 else f"these {len(each.buffers)} buffers"
+        if names := allocators(found.buffers[n] for n in each.buffers):
+            these += f" (allocated by {names})"
         words = [word for text in each.what_ifs for word in ("--what-if", text)]
         steps.append(
             Step(
@@ -163,14 +165,7 @@ def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int,
 
 
 class _Paths:
-    """Critical paths of a program with some of its buffers renamed.
-
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-    floor : float
-        No schedule is shorter, whatever is renamed.
-    """
+    """Critical paths with some buffers renamed; no schedule is shorter than `floor`."""
 
     def __init__(self, reuse: Reuse, durations: NDArray[np.float64], floor: float) -> None:
         self._graph, self._label = reuse.graph, reuse.label

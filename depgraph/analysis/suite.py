@@ -62,10 +62,12 @@ class ProgramResult:
     upper_bound: float  # on the speedup over serialized launches
     # as if every buffer were renamed; None if RAW dependences do not count
     upper_bound_raw_only: float | None
-    reached: float | None  # the best speedup of policies whose blocks wait before they start
+    # by overlap alone, of the best of the policies whose blocks wait before they start
+    reached: float | None
     reached_by: str
     policies: tuple[PolicyResult, ...]
     verdict: str = ""  # what keeps the program slow
+    reached_launches: float | None = None  # what that policy saves of launches, as a factor
 
     def value(self, column: str) -> float | None:
         """Return an upper bound, what is reached, or the speedup of the policy of that name."""
@@ -229,7 +231,8 @@ def _result(
         lower_bound=bound.lower_bound,
         upper_bound=bound.upper_bound,
         upper_bound_raw_only=renamed.upper_bound if renamed.dependences == "RAW" else None,
-        reached=None if best is None else best.speedup,
+        reached=None if best is None else best.overlap_speedup,
+        reached_launches=None if best is None else best.launch_speedup,
         reached_by="" if best is None else best.mechanism,
         policies=tuple(map(PolicyResult.of, rows)),
     )

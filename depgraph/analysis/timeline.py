@@ -26,36 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Schedules of a program on one GPU size.
+    """Schedules of a program on one GPU size."""
 
-    Attributes
-    ----------
-    sms : int
-        Number of SMs.
-    unit, source : str
-        Of all times; where they come from.
-    graph : BlockGraph
-        The dependences that count.
-    kernels : sequence of Kernel
-        In launch order.
-    sites : mapping of int to Site
-        Where in the code kernels were launched, by kernel number.
-    durations, shares : float64[n_blocks], float64[n]
-        How long blocks take, and what they take of an SM, those of children after the program's.
-    path : sequence of PathStep
-        The critical path.
-    schedules : tuple of Schedule
-    """
-
-    sms: int
+    sms: int  # number of SMs
+    # unit, source: of all times; where they come from
     unit: str
     source: str
-    graph: BlockGraph
-    kernels: Sequence[Kernel]
-    sites: Mapping[int, Site]
+    graph: BlockGraph  # the dependences that count
+    kernels: Sequence[Kernel]  # in launch order
+    sites: Mapping[int, Site]  # where in the code kernels were launched, by kernel number
+    # durations, shares: how long blocks take, and what they take of an SM, those of children after
+    # the program's
     durations: NDArray[np.float64]
     shares: NDArray[np.float64]
-    path: Sequence[PathStep]
+    path: Sequence[PathStep]  # the critical path
     schedules: tuple[Schedule, ...]
 
     @property

@@ -55,7 +55,11 @@ def verdict_of(found: Findings) -> Verdict:
     for topic in Topic:
         first = next((r for r in RULES if r.topic is topic and r.applies(found)), None)
         rules += [first] if first else []
-    steps = [step for rule in rules for step in rule.steps(found)]
+    # What launches cost the first line has said already.
+    later = sorted(rules, key=lambda rule: rule.topic is Topic.LAUNCHES)
+    changes = [step for rule in rules for step in rule.steps(found) if not step.command]
+    looks = [step for rule in later for step in rule.steps(found) if step.command]
+    steps = changes + looks
     return Verdict(
         tuple(rule.name for rule in rules),
         tuple(rule.says(found) for rule in rules),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.buffers import allocators
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
@@ -98,10 +99,14 @@ def _idle(found: Findings) -> str:
 
 
 def _launch_bound(found: Findings) -> str:
-    return f"Launch-bound: use a CUDA graph. In the profile {_idle(found)}."
+    run = found.launched.run
+    where = "Without a profiler" if run is not None and run.is_stated else "In the profile"
+    return f"Launch-bound: use a CUDA graph. {where} {_idle(found)}."
 
 
 def _launch_steps(found: Findings) -> list[Step]:
+    run = found.launched.run
+    launch = " --launch gpu" if run is not None and run.is_stated else " --launch measured"
     return [
         Step(
             "capture it: torch.cuda.graph or torch.compile(mode='reduce-overhead'), in CUDA C++ "
@@ -109,8 +114,8 @@ def _launch_steps(found: Findings) -> list[Step]:
         ),
         Step(
             "see what launches cost, and what each policy keeps of it:",
-            _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph,pdl")
-            + ("" if found.invocation.has("--launch") else " --launch measured"),
+            _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph")
+            + ("" if found.invocation.has("--launch") else launch),
         ),
     ]
 
@@ -137,6 +142,8 @@ def _buffers(found: Findings) -> str:
     reuse, others = sum(b.reuse for b in own), sum(b.war + b.waw for b in own)
     why = f" ({show_percent(reuse / (reuse + others))} of it by allocator reuse)" if reuse else ""
     where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
+    if names := allocators(own):
+        where = f"allocated by {names}"
     return (
         f"{counted(n, 'reused buffer')} ({show_bytes(sum(b.size for b in own))}"
         f"{where and f', {where}'}), written by "
@@ -152,6 +159,11 @@ def _buffer_steps(found: Findings) -> list[Step]:
     steps = [
         Step("see the buffers and how to keep them apart:", _with_sms(found, "show", "buffers"))
     ]
+    if found.buffer_set is not None and found.renaming is not None:
+        own = [found.renaming.buffers[n] for n in found.buffer_set.buffers]
+        if names := allocators(own):
+            text = f"keep apart what is allocated by {names}: memory of its own for each branch"
+            steps.insert(0, Step(text))
     if found.buffer_set is not None and len(found.buffer_set.what_ifs) <= _STATEMENTS_SHOWN:
         words = [w for text in found.buffer_set.what_ifs for w in ("--what-if", text)]
         steps.append(Step("see the program with them renamed:", _with_sms(found, "bound", *words)))
@@ -222,6 +234,11 @@ def _small_applies(found: Findings) -> bool:
 
 
 def _small(found: Findings) -> str:
+    if len(found.scenario.kernels) == 1:
+        return (
+            f"The kernel is too small: alone it keeps {show_percent(found.utilization)} of "
+            f"{_size(found)} busy; batch more work into it."
+        )
     why = "They wait for one another"
     if found.longest_share * LITTLE >= 1:
         why = f"One takes {show_percent(found.longest_share)} of the time"
@@ -325,7 +342,7 @@ def _lost_applies(found: Findings) -> bool:
 def _lost(found: Findings) -> str:
     why = "on the SMs that they share they would slow each other"
     if any(each.overlap >= LITTLE for each in found.predictions):
-        why = "launching them costs what it would bring"
+        why = "launching them costs what it would bring, or more"
     elif _carve_outs_apply(found):
         why = "their carve-outs keep them from sharing SMs"
     return (

@@ -205,14 +205,13 @@ class Uncertainty:
             )
         if self.units:
             notes.append(
-                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel (they "
-                "share a counter and read what other blocks wrote): in schedules other kernels "
-                "wait for the whole kernel, in bounds they do not; block times include waiting"
+                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel: in "
+                "schedules others wait for all of it, in bounds not; block times include waiting"
             )
         if self.suspected:
             notes.append(
                 f"blocks of {kernels_text(self.suspected)} share counters (atomics) but do not "
-                "read what others wrote: they are taken to be independent"
+                "read what others wrote: they are assumed to be independent"
             )
         if self.ldgsts_edges:
             notes.append(

@@ -47,6 +47,7 @@ class WorkloadKernel:
     shared_bytes: int | None = None
     stream: int = 0
     cuttable: bool | None = None  # along k, as Stream-K does; None to tell by the name
+    programmatic: str | None = None  # as in `KernelLaunch`
     collective: Collective | None = None  # None for computation
     span: tuple[float, float] = (0.0, 1.0)  # part of a whole collective that it moves
 
@@ -258,7 +259,15 @@ def workload_extraction(
     graph = workload_graph(kernels, dependences)
     rows = [
         Kernel.launched(
-            KernelLaunch(k.name, k.grid, k.block, k.registers, k.shared_bytes, k.stream),
+            KernelLaunch(
+                k.name,
+                k.grid,
+                k.block,
+                k.registers,
+                k.shared_bytes,
+                k.stream,
+                programmatic=k.programmatic,
+            ),
             kernel=place,
             operation=place,
             first_block=int(graph.first_block[place]),

@@ -37,6 +37,17 @@ class Resources:
     stream: PerOperation
     architecture: int | None  # SASS version of the program, such as 80
 
+    def take(self, operations: Sequence[int]) -> Resources:
+        """Return what some operations take."""
+        chosen = np.asarray(operations)
+        return Resources(
+            threads=self.threads[chosen],
+            registers=self.registers[chosen],
+            shared_bytes=self.shared_bytes[chosen],
+            stream=self.stream[chosen],
+            architecture=self.architecture,
+        )
+
 
 @dataclass(frozen=True)
 class BlockGraph(FactoredGraph):

@@ -175,6 +175,7 @@ def _kernel_rows(
                 reach=None if one.is_opaque or two.is_opaque else one.reach or two.reach,
                 waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
                 ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
+                programmatic=None,
             )
         rows.append(moved)
     return rows

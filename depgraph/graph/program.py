@@ -35,7 +35,7 @@ _OPAQUE = {
 
 _OF_LAUNCH = (
     "name", "mangled_name", "trace_id", "registers", "shared_bytes", "architecture", "nvtx",
-    "stream", "context", "blocks",
+    "stream", "context", "blocks", "programmatic",
 )  # fmt: skip
 _COUNTED = ("accesses", "instructions", "read_bytes", "written_bytes", "shared_written_bytes")
 
@@ -75,6 +75,7 @@ class Kernel:
     ldgsts_bytes: int = 0
     reach: str | None = None
     nvtx: str | None = None
+    programmatic: str | None = None
 
     @property
     def is_opaque(self) -> bool:

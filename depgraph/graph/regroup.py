@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.system.arrays import Lists
+    from depgraph.system.arrays import BlockTimes, Lists
 
     Numbers = NDArray[np.int64]
     StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
@@ -56,6 +57,43 @@ def grouped_pairs(
                 sources = np.unique(joined_source_blocks(graph, own)[1])
                 groups.append((sources, members[member_offsets[g] : member_offsets[g + 1]]))
         yield source, target, groups
+
+
+def graph_of_pair(graph: BlockGraph, source: int, target: int) -> BlockGraph:
+    """Return the graph of two operations alone, the first before the second, with positions."""
+    pair = [source, target]
+    is_kept = np.zeros(len(graph.join_kind), np.bool_)
+    is_kept[graph.joins_between(source, target)] = True
+    alone = graph.only_joins(is_kept)
+    first_block = list_offsets(np.diff(graph.first_block)[pair])
+    place = (alone.set_operation == target).astype(np.int32)
+    shift = (first_block[:-1] - graph.first_block[pair])[place]
+    blocks = np.concatenate([np.arange(*graph.first_block[each : each + 2]) for each in pair])
+    resources = graph.resources
+
+    def of_blocks(values: BlockTimes | None) -> BlockTimes | None:
+        return None if values is None else values[blocks]
+
+    return replace(
+        alone,
+        kernel=graph.kernel[pair],
+        first_block=first_block,
+        set_operation=place,
+        set_blocks=(alone.set_blocks + np.repeat(shift, np.diff(alone.set_offsets))).astype(
+            np.int32
+        ),
+        join_source_operation=np.zeros_like(alone.join_source_operation),
+        join_target_operation=np.ones_like(alone.join_target_operation),
+        cost=of_blocks(graph.cost),
+        duration=of_blocks(graph.duration),
+        occupancy=None if graph.occupancy is None else graph.occupancy[pair],
+        resources=None if resources is None else resources.take(pair),
+        space=None,
+        frees=None,
+        copies={},
+        launches=None,
+        counted=None,
+    )
 
 
 def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Numbers]:

@@ -54,18 +54,7 @@ _HEADINGS = {
 def dependent_operations(
     graph: BlockGraph, joins: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the pairs of operations that depend on one another.
-
-    Parameters
-    ----------
-    joins : bool[n_joins], optional
-        The joins to look at; default all.
-
-    Returns
-    -------
-    sources, targets : int32[n]
-        Each pair once.
-    """
+    """Return the pairs of operations that depend on one another, each once."""
     key = graph.join_target_operation.astype(np.int64) * graph.n_operations
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])
@@ -112,6 +101,8 @@ class Mechanism(ABC):
         "NVIDIA" or "AMD" where only GPUs of one have it.
     least_architecture : int
         The first of NVIDIA's architectures that has it, compute capability times 10.
+    of_code : str
+        What the code of kernels must have for it; `lacking_code` looks for it.
     only_where_available : bool
         Whether it gets no row on a GPU that lacks it.
     """
@@ -128,17 +119,32 @@ class Mechanism(ABC):
     needs_collectives: ClassVar[bool] = False
     vendor: str = ""
     least_architecture: int = 0
+    of_code: ClassVar[str] = ""
     asked_by_name: bool = True
     only_where_available: bool = False
 
-    def lacking_on(self, gpu: Gpu) -> str:
-        """Say what a GPU lacks for this mechanism; empty where it has it."""
+    def lacking_for(self, program: Scenario) -> str:
+        """Say what the GPU, or the code of a program, lacks for this; empty for nothing."""
+        return self._lacking_on(program.resources.gpu) or self.lacking_code(program)
+
+    def lacking_code(self, program: Scenario) -> str:  # noqa: ARG002
+        """Say what the code of the kernels lacks for this mechanism; empty for nothing."""
+        return ""
+
+    def _lacking_on(self, gpu: Gpu) -> str:
         if self.vendor and self.vendor != gpu.vendor:
             return f"needs a GPU of {self.vendor}, which the {gpu.name} is not"
         if self.least_architecture > gpu.architecture:
             needed, has = self.least_architecture / 10, gpu.architecture / 10
             return f"needs compute capability {needed:.1f}: the {gpu.name} has {has:.1f}"
         return ""
+
+    @classmethod
+    def needs(cls) -> str:
+        """Say which GPUs and which kernels can use it; empty for all."""
+        capability = f" of compute capability {cls.least_architecture / 10:.1f}"
+        gpus = f"{cls.vendor} GPUs{capability * (cls.least_architecture > 0)}"
+        return " and ".join(filter(None, [gpus * bool(cls.vendor), cls.of_code]))
 
     @property
     def label(self) -> str:

@@ -23,24 +23,16 @@ _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A named number of a mechanism that users may change.
-
-    Attributes
-    ----------
-    unit : str
-        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
-    source : str
-        Where the default comes from.
-    is_launch : bool
-        Whether it is a launch cost: charged only where launches cost anything, or if the user
-        gave it.
-    """
+    """A named number of a mechanism that users may change."""
 
     name: str
     default: float
+    # "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     unit: str
     meaning: str
-    source: str
+    source: str  # where the default comes from
+    # Whether it is a launch cost: charged only where launches cost anything, or if the user gave
+    # it.
     is_launch: bool = False
 
 

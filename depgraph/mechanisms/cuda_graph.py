@@ -11,6 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import Launching, first, gated
+from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Gates, Rules
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class CudaGraph(Mechanism):
         "none, and what a node needs after those it waits for have ended, or fired its edges"
     )
     availability = Availability.SHIPS
+    of_code = "what pdl needs, for ports other than end"
     source = (
         "CUDA C++ programming guide, CUDA graphs, and cudaGraphEdgeData for ports; ideal: edges "
         "are the true dependences"
@@ -65,7 +67,7 @@ class CudaGraph(Mechanism):
         self.port = port
         self.trigger = trigger
         if port != END:
-            self.vendor, self.least_architecture = "NVIDIA", 90
+            self.vendor, self.least_architecture = "NVIDIA", FIRST_ARCHITECTURE
 
     @property
     def label(self) -> str:
@@ -89,11 +91,25 @@ class CudaGraph(Mechanism):
                 return cls(PROGRAMMATIC, share(cls.name, text))
         raise ModelError(f"give {cls.signature}")
 
+    def lacking_code(self, program: Scenario) -> str:
+        """Say whether kernels wait for those that they depend on, and those trigger."""
+        source, target = dependent_operations(program.graph)
+        early = self._early(program, source, target)
+        triggers = self.port == PROGRAMMATIC
+        return lacking_code(program, source[early], target[early], triggers=triggers)
+
+    def _early(
+        self, program: Scenario, source: NDArray[np.int32], target: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Return which edges fire before the end of their source."""
+        both: NDArray[np.bool_] = program.is_kernel[source] & program.is_kernel[target]
+        return both & (self.port != END)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
         source, target = dependent_operations(program.graph)
         rules = graph_rules(program, charges, source, target)
-        early = program.is_kernel[source] & program.is_kernel[target] & (self.port != END)
+        early = self._early(program, source, target)
         if not early.any():
             return rules
         release = charges.time("release")

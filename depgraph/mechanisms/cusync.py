@@ -116,7 +116,7 @@ class CuSyncTile(Mechanism):
             exact = replace(rules, member_need=need)
             return exact.assuming("positions inside blocks as in the trace")
         return replace(rules, join_need=need, steps_assumed=True).assuming(
-            "blocks are taken to need the producers of a row one after another, at even steps: "
+            "blocks are assumed to need the producers of a row one after another, at even steps: "
             "the trace was read without --positions"
         )
 

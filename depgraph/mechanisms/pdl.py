@@ -10,6 +10,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 
@@ -45,7 +46,8 @@ class ProgrammaticDependentLaunch(Mechanism):
     )
     availability = Availability.SHIPS
     vendor = "NVIDIA"
-    least_architecture = 90
+    least_architecture = FIRST_ARCHITECTURE
+    of_code = "kernels that wait and, but for pdl(end), trigger (griddepcontrol)"
     source = "CUDA C++ programming guide, programmatic dependent launch"
     costs = (
         Cost(
@@ -86,6 +88,10 @@ class ProgrammaticDependentLaunch(Mechanism):
             case [text]:
                 return cls(named[text] if text in named else share(cls.name, text))
         raise ModelError(f"give {cls.signature}")
+
+    def lacking_code(self, program: Scenario) -> str:
+        """Say whether kernels in a stream wait for the one before, and trigger where it counts."""
+        return lacking_code(program, *previous_in_stream(program), triggers=self.trigger < 1)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate the slots and the body of each kernel by the kernel before."""

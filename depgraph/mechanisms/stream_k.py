@@ -15,6 +15,8 @@ from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import LAUNCH, serialized
 from depgraph.schedule.policy import Against, Rules
+from depgraph.system.text import counted
+from depgraph.timing.durations import kernel_makespans
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
@@ -42,15 +44,17 @@ class StreamK(Mechanism):
     signature = "stream-k(FUNCTION,...)"
     rule = (
         "serialized launches; the work of a matrix product whose last wave is not full is split "
-        "evenly over all slots, its blocks cut along k; other kernels stay as they are"
+        "evenly over as many slots as take least time, its blocks cut along k; other kernels, and "
+        "those that would not gain, stay as they are"
     )
-    cost = "adding up the pieces of cut blocks, at most twice per slot; launches as serial"
+    cost = "a fix-up for each peer of a block that is cut; launches as serial"
     availability = Availability.CODE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
-            "fixup", 0.0, "us", "adding up a cut block; each slot has at most two, where its share "
-            "begins and where it ends", "none assumed",
+            "fixup", 2, "count", "steps along k that each peer of a cut block costs: all but one "
+            "write their part, one adds them up", "assumed, as NVIDIA's planner does: peer_cost "
+            "in cutlass/gemm/threadblock/threadblock_swizzle_streamk.h",
         ),
         Cost(
             "steps", 32, "count", "steps along k of a block: no piece is less than one step",
@@ -78,18 +82,26 @@ class StreamK(Mechanism):
         blocks = np.diff(graph.first_block)
         slots = blocks if math.isinf(program.sms) else program.occupancy * int(program.sms)
         slots = np.maximum(slots, 1)
-        cuttable = self._cuttable(program)
-        cut = cuttable & (blocks % slots > 0)
-        steps = max(charges.number("steps"), 1.0)
+        steps, fixup = max(charges.number("steps"), 1.0), charges.number("fixup")
         total = np.add.reduceat(program.durations, graph.first_block[:-1])
         longest = np.maximum.reduceat(program.durations, graph.first_block[:-1])
-        time = np.maximum(total / slots, longest / steps)
-        time += charges.time("fixup") * fixups(blocks, slots)
+        time = kernel_makespans(graph, program.durations, slots)
+        cuttable = self._cuttable(program)
+        in_waves = cuttable & (blocks % slots == 0)
+        cut = np.zeros_like(cuttable)
+        for kernel in np.flatnonzero(cuttable & ~in_waves).tolist():
+            workers = np.arange(1, min(slots[kernel], blocks[kernel] * steps) + 1, dtype=np.int64)
+            step = total[kernel] / blocks[kernel] / steps
+            adding = fixup * step * peers(int(blocks[kernel]), workers) * (workers > 1)
+            least = np.maximum(total[kernel] / workers, longest[kernel] / steps) + adding
+            cut[kernel] = least.min() < time[kernel]
+            time[kernel] = min(least.min(), time[kernel])
         even = (time / -(-blocks // slots))[graph.operation_of_block]
-        n_cut, n_cuttable = int(cut.sum()), int(cuttable.sum())
+        n_cut, n_whole, n_cuttable = int(cut.sum()), int(in_waves.sum()), int(cuttable.sum())
         note = (
-            f"kernels cut: {n_cut} of {int(program.is_kernel.sum())}; {n_cuttable} are matrix "
-            f"products, {n_cuttable - n_cut} of them in whole waves"
+            f"kernels cut: {n_cut} of {int(program.is_kernel.sum())}; of "
+            f"{counted(n_cuttable, 'matrix product')} {n_whole} in whole waves, "
+            f"{n_cuttable - n_whole - n_cut} too short to be worth the fix-up"
         )
         return serialized(
             program,
@@ -111,12 +123,15 @@ class StreamK(Mechanism):
         return cuttable
 
 
-def fixups(blocks: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly."""
-    # Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
-    # slots``: one piece at each end that is not a whole number.
-    period = slots // np.gcd(blocks, slots)
-    return np.minimum(period - 1, 2)
+def peers(blocks: int, workers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many workers share a block at most, of blocks split evenly among them."""
+    # Worker w takes what lies between block ``w * blocks / workers`` and ``(w + 1) * blocks /
+    # workers``. In lowest terms ``workers / blocks`` is ``n / d``: where d is 1, blocks begin with
+    # a worker; else one of them begins 1 / d before the next worker does.
+    shared = np.gcd(blocks, workers)
+    n, d = workers // shared, blocks // shared
+    found: NDArray[np.int64] = n // d + np.where(n % d == 1, 1, 2)
+    return np.where(d == 1, n, found)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What kernels do that no hook of the recorder sees, as their machine code says."""
+"""What machine code says of kernels that no hook of the recorder sees."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from depgraph.recorder.module_code import (
     functions_in,
     read_module,
 )
+from depgraph.trace.records import programmatic_code
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -46,7 +47,10 @@ _SEEN = frozenset(
 
 
 def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) -> str:
-    """Note in each kernel's event what no hook sees (a list ``unseen``); say why not, else ""."""
+    """Note in each kernel's event what its code says; tell why not, else "".
+
+    ``unseen`` lists accesses that no hook sees, ``programmatic`` is as in `KernelLaunch`.
+    """
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
@@ -54,32 +58,47 @@ def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) ->
     wanted = frozenset(event["mangled"] for event in kernels)
     paths = sorted(folder.glob(_MODULES.format(process)))
     found: dict[str, set[str]] = {}
+    programmatic: dict[str, str] = {}
     with ThreadPoolExecutor() as pool:  # each waits for a process
-        for unseen in pool.map(lambda path: _of_module(path, nvdisasm, wanted), paths):
+        for unseen, launching in pool.map(lambda path: _of_module(path, nvdisasm, wanted), paths):
+            programmatic |= launching
             for name, reasons in unseen.items():
                 found.setdefault(name, set()).update(reasons)
     for event in kernels:
         if event["mangled"] in found:
             event["unseen"] = sorted(found[event["mangled"]])
+            event["programmatic"] = programmatic[event["mangled"]]
     left = sum("unseen" not in event for event in kernels)
     large = "its module is too large, or nvdisasm does not read it"
     return f"of {left} of {len(kernels)} kernels: {large}" if left else ""
 
 
-def _of_module(path: Path, nvdisasm: Path, wanted: Collection[str]) -> dict[str, set[str]]:
-    """Return what of the wanted kernels of a module no hook sees; nothing if it cannot be read."""
+def _of_module(
+    path: Path, nvdisasm: Path, wanted: Collection[str]
+) -> tuple[dict[str, set[str]], dict[str, str]]:
+    """Return `unseen_in` and `programmatic_in` of the wanted kernels; nothing if unreadable."""
     try:
         module = read_module(path)
         kernels = [name for name in module.symbol_of if name in wanted]
         if not kernels:
-            return {}
+            return {}, {}
         others = [name for name in module.symbol_of if name not in module.begin_of]
         symbols = [module.symbol_of[name] for name in (*kernels, *others)]
         code = functions_in(disassembled(path, nvdisasm, symbols))
     except (RecorderError, OSError):
-        return {}
+        return {}, {}
     called = [line for name, lines in code.items() if name not in kernels for line in lines]
-    return {name: unseen_in(code[name], called) for name in kernels if name in code}
+    there = [name for name in kernels if name in code]
+    unseen = {name: unseen_in(code[name], called) for name in there}
+    return unseen, {name: programmatic_in(code[name], called) for name in there}
+
+
+def programmatic_in(lines: Iterable[str], called: Iterable[str] = ()) -> str:
+    """Return what code that nvdisasm prints, or what it calls, has of programmatic launch."""
+    names = [match[1] for line in lines if (match := _INSTRUCTION.match(line))]
+    if _CALL in names:
+        names += [match[1] for line in called if (match := _INSTRUCTION.match(line))]
+    return programmatic_code(names)
 
 
 def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:

@@ -13,6 +13,7 @@ from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
 from depgraph.system.ratios import ratio, share_of
 from depgraph.system.text import counted, kernels_text
+from depgraph.system.time_units import convert_time
 from depgraph.timing.durations import (
     default_durations,
     kernel_makespans,
@@ -61,6 +62,7 @@ def build_scenario(
     allocations: Sequence[Allocation] = (),
     metadata: Mapping[str, Any] | None = None,
     contention: Contention | None = None,
+    wall_us: float | None = None,
 ) -> Scenario:
     """Put together what bounds, mechanisms, reports and exports are made from, without a store.
 
@@ -131,6 +133,7 @@ def build_scenario(
             scenario, measured_on=lambda g: sm_resources(g, measured_gpu, fixed_occupancy)
         )
         scenario = _with_kernel_times(scenario, match, measured_sms)
+    scenario = _with_wall(scenario, wall_us, launch)
     scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
@@ -242,6 +245,28 @@ def _block_durations(graph: BlockGraph, profile: BlockProfile, fit: Fit) -> Dura
     return replace(durations, assumptions=(*notes, *durations.assumptions))
 
 
+def _with_wall(scenario: Scenario, wall_us: float | None, launch: LaunchChoice) -> Scenario:
+    """Let the profiled run take as long as it does without a profiler."""
+    if wall_us is None:
+        return scenario
+    run, measured = scenario.run, scenario.measured
+    wall = None if run is None else convert_time(wall_us, "us", run.unit, scenario.clock_mhz)
+    if run is None or measured is None or wall is None:
+        message = "--wall needs a profile, with --timing or recorded, that says when kernels ran"
+        raise ModelError(message)
+    if launch.base == MEASURED:
+        message = "--wall does not go with --launch measured, which takes the profiler's gaps"
+        raise ModelError(message)
+    faster = ratio(run.wall, wall)
+    measured = replace(
+        measured,
+        wall=wall,
+        speedup=measured.speedup * faster,
+        utilization=min(1.0, measured.utilization * faster),
+    )
+    return replace(scenario, run=run.without_profiler(wall), measured=measured)
+
+
 def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | None) -> Scenario:
     graph = scenario.graph
     measured_on = (scenario.measured_on or scenario.resources_of)(graph)
@@ -252,7 +277,7 @@ def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | Non
     scenario = replace(scenario, measured_sms=sms)
     if stated is None:
         timing = timing.noting(
-            f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
+            f"kernel times are assumed to be of all {sms} SMs of {gpu.name} (--measured-sms)"
         )
     run = measured_run(match)
     if run is None:
@@ -281,9 +306,13 @@ def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
             if run.others
             else ""
         )
-        used = " is not used" if choice.times else " is left out (--launch measured)"
+        is_known = choice.times or run.is_stated
+        used = " is not used" if is_known else " is left out (--launch measured)"
+        what = "from the first start to the last end"
+        if run.is_stated:
+            what = "without a profiler, as stated (--wall)"
         scenario = scenario.noting(
-            f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; "
+            f"measured: {run.wall:.4g} {run.unit} {what}{others}; "
             f"the median gap between kernels of {run.gap:.4g} {run.unit}"
             f"{' is part of the launch costs' if choice.base == MEASURED else used}"
         )

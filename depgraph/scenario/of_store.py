@@ -61,6 +61,8 @@ class Request:
         Memory bandwidth, 10**9 bytes a second, or that of the GPU.
     contention : {"none", "sm", "full"}, optional
         Of predictions; default "full" where durations were measured, else "none".
+    wall_us : float, optional
+        How long an iteration takes without a profiler; default what the profile shows.
     """
 
     kinds: Collection[str] | None = None
@@ -76,6 +78,7 @@ class Request:
     ignore_waits_inside: bool = False
     memory_gb_per_s: float | Literal["gpu"] | None = None
     contention: Contention | None = None
+    wall_us: float | None = None
 
 
 def scenario_of_store(store: Store, request: Request, tell: Callable[[str], None]) -> Scenario:
@@ -95,6 +98,7 @@ def scenario_of_store(store: Store, request: Request, tell: Callable[[str], None
         what_ifs=request.what_ifs,
         ignore_waits_inside=request.ignore_waits_inside,
         memory_gb_per_s=request.memory_gb_per_s,
+        wall_us=request.wall_us,
         footprints=store.footprints,
         allocations=store.allocations,
         granularity=int(store.metadata["options"]["granularity"]),

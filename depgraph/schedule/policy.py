@@ -56,6 +56,13 @@ class Against(Enum):
     INTRA_BLOCK = "intra-block"  # blocks may wait anywhere inside
     WORK = "work"  # the durations of single blocks are not limit
     ENGINES = "copy engines"  # what they move takes no SM
+    UNLIMITED = "unlimited SMs"  # nothing but the critical path
+    NO_LINKS = "links ignored"  # as "block", of collectives that share links with nothing
+
+    @property
+    def is_another_scale(self) -> bool:
+        """Whether what is compared with it is no better or worse than what blocks can do."""
+        return self in {Against.WORK, Against.UNLIMITED, Against.NO_LINKS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 OLDEST_VERSION = 3  # of stores that are read: what they lack is the default of its column
 PATTERNS = tuple(pattern.value for pattern in Pattern)
 
@@ -140,6 +140,9 @@ _KERNELS = (
     _c("nvtx", "string", "",
        'NVTX ranges that it was launched in, the outermost first: "step / layer 3"', nullable=True,
        since=5),
+    _c("programmatic", "string", "",
+       'what its code has of programmatic launch: "trigger", "wait", "trigger and wait", or "" for '
+       "neither; null where nobody read it", nullable=True, since=6),
 )  # fmt: skip
 _BLOCKS = (
     _c("block", "int32", "", "global block number"),

@@ -141,7 +141,7 @@ def show_percent(value: float | None) -> str:
     """Show a share of one as percent."""
     if value is None or math.isnan(value):
         return "-"
-    return f"{100 * round(value, 9) + 0.0:.1f} %"
+    return f"{round(100 * round(value, 9), 1) + 0.0:.1f} %"
 
 
 def show_factor(value: float | None) -> str:

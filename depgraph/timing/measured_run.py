@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.errors import ModelError
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -35,6 +36,23 @@ class MeasuredRun:
     unit: str
     sms: int | None  # of the GPU, where the profile says
     others: int  # kernels that ran in that time and are not in the trace; they count in gaps
+    is_stated: bool = False  # whether the user said how long it takes without a profiler
+
+    def without_profiler(self, wall: float) -> MeasuredRun:
+        """Return the run as long as the user says: without a profiler the GPU is idle for less.
+
+        Raises
+        ------
+        ModelError
+            If kernels and copies alone take longer.
+        """
+        busy = self.wall - self.idle
+        if wall < busy:
+            raise ModelError(
+                f"--wall {wall:.4g} {self.unit}: kernels alone take {busy:.4g} {self.unit}; give "
+                "the time of one iteration, on the GPU that was profiled"
+            )
+        return replace(self, wall=wall, idle=wall - busy, is_stated=True)
 
 
 def measured_run(match: Match) -> MeasuredRun | None:

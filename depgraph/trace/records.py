@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -28,7 +28,20 @@ TO_DEVICE, TO_HOST, ON_DEVICE = "memcpy HtoD", "memcpy DtoH", "memcpy DtoD"
 SOMEWHERE, MEMSET = "memcpy", "memset"
 MEMORY_OPERATIONS = (TO_DEVICE, TO_HOST, ON_DEVICE, SOMEWHERE, MEMSET)
 
+TRIGGER, WAIT = "trigger", "wait"
+"""What programmatic launches need in the code of kernels: PTX ``griddepcontrol.launch_dependents``
+in the one before, ``griddepcontrol.wait`` in the one after (PTX ISA, sm_90 and newer)."""
+PROGRAMMATIC = ("", TRIGGER, WAIT, f"{TRIGGER} and {WAIT}")
+PROGRAMMATIC_OPCODES = {"PREEXIT": TRIGGER, "ACQBULK": WAIT}
+"""What they are in machine code (CUDA Binary Utilities, instruction set of Hopper)."""
+
 Dim3 = tuple[int, int, int]
+
+
+def programmatic_code(opcodes: Iterable[str]) -> str:
+    """Return what the opcodes of a whole kernel have of programmatic launch, as in `Kernel`."""
+    found = {PROGRAMMATIC_OPCODES.get(opcode, "") for opcode in opcodes}
+    return " and ".join(sorted(found - {""}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,9 @@ class KernelLaunch:
     trace_id: int | None = None  # the number the trace itself gives this launch
     architecture: int | None = None  # SASS version: 70, 80, 90, ...
     nvtx: str | None = None  # ranges that were open, the outermost first
+    # What its code has of programmatic launch: "trigger", "wait", "trigger and wait", or "" for
+    # neither; None where nobody read it.
+    programmatic: str | None = None
 
     @property
     def blocks(self) -> int:

@@ -18,6 +18,7 @@ from depgraph.system.text import in_short
 from depgraph.trace.records import (
     MEMSET,
     ON_DEVICE,
+    PROGRAMMATIC,
     SOMEWHERE,
     TO_DEVICE,
     TO_HOST,
@@ -196,6 +197,7 @@ class RecordedEvents:
             trace_id=number,
             architecture=self.architecture,
             nvtx=" / ".join(_texts(event, "ranges")) or None,
+            programmatic=_programmatic(event),
         )
         self.place[number] = len(self.operations)
         self.operations.append(launch)
@@ -292,6 +294,14 @@ def _texts(event: _Event, key: str) -> list[str]:
         message = f"{key} are {in_short(repr(values))}, no texts"
         raise TypeError(message)
     return [_encodable(key, value) for value in values]
+
+
+def _programmatic(event: _Event) -> str | None:
+    found = _text(event, "programmatic") if "programmatic" in event else None
+    if found not in {None, *PROGRAMMATIC}:
+        message = f"programmatic is {in_short(repr(found))}"
+        raise ValueError(message)
+    return found
 
 
 def _encodable(key: str, text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import BoundTable
@@ -23,5 +24,8 @@ def answer_report(
 ) -> Report:
     """Describe an answer; `more` is to be done next behind what the verdict says."""
     table = found.table
-    report = bound_report(table) if isinstance(table, BoundTable) else comparison_report(table)
-    return with_verdict(report, table.basis, found.conclusion, more)
+    if isinstance(table, BoundTable):
+        return with_verdict(bound_report(table), table.basis, found.conclusion, more)
+    report = with_verdict(comparison_report(table), table.basis, found.conclusion, more)
+    # Who looks at mechanisms need not be told to.
+    return replace(report, steps=[s for s in report.steps if "--mechanism" not in s.command])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.buffers import BLOCK_BYTES
+from depgraph.analysis.buffers import BLOCK_BYTES, allocators
 from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
@@ -18,7 +19,7 @@ from depgraph.reports.tables.table import (
     show_value,
     whole_sms,
 )
-from depgraph.system.text import clean_text, counted, operations_text, size_text
+from depgraph.system.text import counted, operations_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,11 +111,11 @@ def _unnamed(scenario: Scenario) -> list[str]:
     return [f"{known} (depgraph extract --memory-profile)"]
 
 
-def _allocators(buffer: Buffer) -> str:
-    """Name who allocated a buffer: some of them, where they are many."""
-    names = [clean_text(name) for name in buffer.allocated_by]
-    more = len(names) - _FUNCTIONS_SHOWN
-    return ", ".join(names[:_FUNCTIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _allocated_by(found: Renaming) -> list[Column]:
+    if not any(b.allocated_by for b in found.ranked):
+        return []
+    column = Column("allocated_by", "allocated by", is_text=True, wraps=True)
+    return [replace(column, get=lambda b: allocators([b]))]
 
 
 def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
@@ -126,8 +127,7 @@ def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph)
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
-        *[Column("allocated_by", "allocated by", is_text=True, get=_allocators)]
-        * any(b.allocated_by for b in found.ranked),
+        *_allocated_by(found),
         *common("war", "waw"),
         *common("reuse") * (graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,

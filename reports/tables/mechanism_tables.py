@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from depgraph.mechanisms import Against, Availability
+from depgraph.analysis.compare_mechanisms import OTHER_SCALES
+from depgraph.mechanisms import Availability
 from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
@@ -81,7 +82,10 @@ def comparison_report(comparison: Comparison) -> Report:
             *_answers(comparison),
         ],
         brief=_answers(comparison),
-        vital=[note for note in comparison.notes if ": deadlock: " in note],
+        vital=[
+            *(note for note in comparison.notes if ": deadlock: " in note),
+            *_hypothetical(comparison),
+        ],
         tables=[
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
@@ -113,6 +117,14 @@ def comparison_report(comparison: Comparison) -> Report:
             "left_out": comparison.left_out,
         },
     )  # fmt: skip
+
+
+def _hypothetical(comparison: Comparison) -> list[str]:
+    """Mark the rows of what the GPU or the code lacks, in one line."""
+    lacking = {o.mechanism: o.lacking for o in comparison.outcomes if o.lacking}
+    reasons = set(lacking.values())
+    why = next(iter(reasons)) if len(reasons) == 1 else "--details says what each lacks"
+    return [f"Hypothetical: {', '.join(lacking)} ({why})."] if lacking else []
 
 
 def _bound_table(comparison: Comparison) -> Table:
@@ -156,17 +168,16 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
-        Column("share_of_bound", "of bound", show=show_percent),
+        *_shares(comparison),
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
-        *common("against"),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, _best_first(comparison))
 
 
 def _best_first(comparison: Comparison) -> list[Outcome]:
-    """Sort the rows of each size: what can be used today, what needs new hardware, other scales.
+    """Sort the rows of each size: what can be used here today, what cannot, other scales.
 
     Among those by the prediction, where there is one.
     """
@@ -176,14 +187,22 @@ def _best_first(comparison: Comparison) -> list[Outcome]:
         reached = outcome.predicted_speedup
         if reached is None:
             reached = 0.0 if outcome.deadlock else outcome.speedup
-        proposed = outcome.availability == Availability.HARDWARE.value
-        other_scale = (
-            outcome.against == Against.WORK.value
-            or outcome.availability == Availability.LIMIT.value
-        )
+        proposed = outcome.availability == Availability.HARDWARE.value or outcome.lacking != ""
+        other_scale = outcome.against in OTHER_SCALES
         return sizes.index(outcome.sms), other_scale, proposed, -reached
 
     return sorted(comparison.outcomes, key=rank)
+
+
+def _shares(comparison: Comparison) -> list[Column]:
+    """Return what rows are of the ideal and of the bound of all, what else of, and how much."""
+    has_ideal = any(o.share_of_ideal is not None for o in comparison.outcomes)
+    return [
+        *[Column("share_of_ideal", "of ideal", show=show_percent)] * has_ideal,
+        Column("share_of_upper_bound", "of bound", show=show_percent),
+        *common("against"),
+        Column("share_of_bound", "of its own", show=show_percent),
+    ]
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
@@ -207,18 +226,13 @@ def ranked_table(comparison: Comparison) -> Table:
         *[overlap] * launched,
         *_predictions(comparison),
         *common("upper_bound"),
-        Column("share_of_bound", "of bound", show=show_percent),
+        *_shares(comparison),
         Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
         Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
-        *common("against"),
     ]
-    # What cuts blocks up has durations of its own: it is not compared with the others.
-    ranked = sorted(
-        comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
-    )
     size = size_text(comparison.limits[0].sms)
     title = f"Synchronisation mechanisms on {size}, best first"
-    return Table.of("mechanisms", title, columns, ranked)
+    return Table.of("mechanisms", title, columns, _best_first(comparison))
 
 
 def child_kernel_table(comparison: Comparison) -> list[Table]:
@@ -291,6 +305,7 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
         Column("rule", "rule", is_text=True),
         Column("cost", "cost", is_text=True),
         Column("availability", "availability", is_text=True, get=lambda k: k.availability.value),
+        Column("needs", "needs", is_text=True, get=lambda k: k.needs()),
         Column("source", "source", is_text=True),
     ]
     cost_columns = [
@@ -323,7 +338,8 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
             lines += [heading, "=" * len(heading), ""]
         head = f"{kind.signature or kind.name}: {kind.rule}"
         lines += textwrap.wrap(head, 98, subsequent_indent="    ")
-        tail = f"{kind.availability.value}; cost: {kind.cost}; {kind.source}"
+        needs = f"; needs {kind.needs()}" if kind.needs() else ""
+        tail = f"{kind.availability.value}{needs}; cost: {kind.cost}; {kind.source}"
         lines += textwrap.wrap(tail, 98, initial_indent="    ", subsequent_indent="    ")
         for cost in kind.costs:
             text = f"{kind.name}.{cost.name} = {_amount(cost.default, cost.unit)}: {cost.meaning}"
@@ -352,7 +368,7 @@ def mechanism_names(mechanisms: Iterable[type[Mechanism]]) -> str:
             *lines,
             "",
             "depgraph bound --mechanism all compares them on your program.",
-            "--details says of each its rule, its costs, and where both come from.",
+            "--details gives the rule, the costs and the sources of each.",
             "",
         ]
     )
@@ -372,9 +388,26 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
+def _speedups(key: str, title: str, of: str, *, with_prediction: bool) -> list[Column]:
+    """Return the columns of an outcome that a policy has; without one it is serial."""
+
+    def get(name: str) -> Callable[[Policy], float | None]:
+        def value(policy: Policy) -> float | None:
+            outcome = getattr(policy, of)
+            return 1.0 if outcome is None else getattr(outcome, name)
+
+        return value
+
+    columns = [Column(f"{key}speedup", title, show=show_factor, get=get("speedup"))]
+    if with_prediction:
+        shown = get("predicted_speedup")
+        columns.append(Column(f"{key}predicted_speedup", "predicted", show=show_factor, get=shown))
+    return columns
+
+
 def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    sms = int(scenario.sms)
+    sms, with_contention = int(scenario.sms), scenario.has_predictions
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
         *common("target"),
@@ -384,8 +417,8 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        *common("speedup"),
-        Column("tile_speedup", "by tile", show=show_factor),
+        *_speedups("", "speedup", "reached", with_prediction=with_contention),
+        *_speedups("tile_", "by tile", "by_tile", with_prediction=with_contention),
     ]
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(
@@ -394,11 +427,14 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
         tables=[pairs],
         notes=[
             (
-                f"speedup: of these two kernels over serialized launches, on {sms} SMs (--sms), "
-                "without the cost of synchronising (published: 2 to 3 % of the kernel that waits)"
+                f"speedup: of these two kernels alone over serialized launches, on {sms} SMs "
+                "(--sms), as bound --mechanism works it out, the cost of synchronising included"
             ),
             "row: blocks with equal y and z; policy none: some block needs blocks of several rows",
             "tile, where a convolution waits: conv2d(R,S), one wait in R * S steps",
-            "by tile: one wait for each block of the row, at even steps",
+            (
+                "by tile: one wait for each block, at the step that needs it; at even steps of a "
+                "row where the store has no positions"
+            ),
         ],
     )

@@ -97,10 +97,10 @@ def _sentence(each: Iteration, sms: int | None) -> str:
             f"{show_number(each.time + each.idle)} us; {show_number(each.time)} us of work"
         )
     if each.speedup is not None:
-        said += f", {show_factor(each.speedup)} over one after the other"
+        said += f", {show_factor(each.speedup)} faster than one after the other"
     if each.share is not None and each.ideal_speedup is not None:
         said += f", {show_percent(each.share)} of the ideal {show_factor(each.ideal_speedup)}"
-    exposed = f"{show_number(each.exposed)} us of communication beside no computation"
+    exposed = f"no computation hides {show_number(each.exposed)} us of communication"
     taken = ""
     if each.sms is not None:
         of_all = "" if sms is None else f" of {sms}"

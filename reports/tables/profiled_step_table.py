@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from depgraph.analysis.profiled_step import ProfiledStep, Spent
+    from depgraph.analysis.profiled_step import ProfiledStep
+    from depgraph.analysis.step_times import Spent
 
 _CAUSES = (
     ("computing", "kernels compute"),
@@ -41,15 +42,7 @@ _ROWS = 6
 
 
 def profiled_step_report(found: ProfiledStep, profile: Path, rows: int | None = _ROWS) -> Report:
-    """Describe a profile: how long now, how long as a CUDA graph, where the time goes.
-
-    Parameters
-    ----------
-    profile : Path
-        Where it lies, for the commands among the next steps.
-    rows : int or None
-        At most so many functions are shown; None for all.
-    """
+    """Describe a profile, with so many functions at most; steps name the file that it is in."""
     spent = found.spent
     causes = [
         (key, what, value, ratio(value, spent.wall))
@@ -153,6 +146,8 @@ def _streams(found: ProfiledStep) -> list[str]:
     side_by_side = found.spent.side_by_side
     if found.streams == 1 and side_by_side < _LITTLE * found.now:
         return ["One stream: kernels run one after another."]
+    if side_by_side < _LITTLE * found.now:
+        return [f"{found.streams} streams, but kernels run one after another."]
     share = _of(side_by_side, found.spent)
     streams = counted(found.streams, "stream")
     return [
@@ -172,8 +167,8 @@ def _least(found: ProfiledStep) -> list[str]:
     reference = found.now if found.is_graph else found.spent.as_graph
     if least is None or reference < least * _WORTH_SAYING:
         return []
-    limit = f"The kernels alone need at least {show_time(least)}, even if none waited for another"
-    return [f"{limit}; which of them must is not in a profile."]
+    limit = f"At least {show_time(least)}, if no kernel had to wait for another"
+    return [f"{limit}; a profile does not show which do."]
 
 
 def _of(part: float, spent: Spent) -> str:

@@ -32,19 +32,7 @@ _SHORT_UNITS = {"(instructions)": "(instr.)"}
 def render(
     report: Report, form: str, *, color: bool = False, width: int = WIDTH, details: bool = True
 ) -> str:
-    """Write a report in one of four forms.
-
-    Parameters
-    ----------
-    report : Report
-    form : {"table", "json", "csv", "markdown"}
-    color : bool
-        Bold heads, for a terminal.
-    width : int
-        Of tables; sentences are no wider than `WIDTH` anyway.
-    details : bool
-        Whether all is shown in the form of a table, rather than what fits on one screen.
-    """
+    """Write a report in a form; as a table, `details` is all, not what fits on one screen."""
     as_text = _as_text if details else _first_screen
     return {
         "table": lambda: as_text(report, width, color=color),
@@ -187,9 +175,12 @@ def _first_screen(report: Report, width: int, *, color: bool) -> str:
     steps: list[str] = []
     # What to change comes before what to look at; a table that was asked for before both.
     most = 1 if any(table.first for table in report.tables) else _MOST_STEPS
+    room = SCREEN - len(lines) - 4  # but for their heading, and what is hidden
     for step in sorted(report.steps, key=lambda step: bool(step.command))[:most]:
-        steps += _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
-        steps += [f"      {clean_text(step.command)}"] if step.command else []
+        text = _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
+        text += [f"      {clean_text(step.command)}"] if step.command else []
+        if len(steps) + len(text) <= room:
+            steps += text
     lines += ["", f"{bold}{_STEPS}{plain_}", *steps] if steps else []
     shown = 0
     for table in report.tables:

@@ -31,7 +31,8 @@ _NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound
 _OTHERS = ("gpu", "unit", "durations", "reached_by", "verdict")
 _SPEEDUPS = (
     "speedups are over serialized launches of the same program; RAW only: upper bound as if every "
-    "buffer were renamed; best policy: of those whose blocks wait before they start"
+    "buffer were renamed; best policy: of those whose blocks wait before they start, without what "
+    "it saves of launches, which stands beside it; columns of policies count both"
 )
 _SPREAD = (
     "spread: geometric standard deviation, the factor by which programs typically differ from the "
@@ -150,8 +151,29 @@ def _columns(suite: Suite, policies: Iterable[str]) -> list[Column]:
         _column(UPPER_BOUND),
         _column(RAW_ONLY),
         _column(REACHED),
+        *[_launches_column()] * any(_saves_launches(result) for result in suite.programs),
+        _which_column(),
         *(column for policy in policies for column in _policy_columns(suite, policy)),
     ]
+
+
+def _which_column() -> Column:
+    get = _if_known(attrgetter("reached_by"))
+    show = _or_nothing
+    return Column("reached_by", "which", show=show, is_text=True, wraps=True, get=get)
+
+
+def _or_nothing(value: str | None) -> str:
+    return value or ""
+
+
+def _saves_launches(result: ProgramResult) -> bool:
+    return result.reached_launches not in {None, 1.0}
+
+
+def _launches_column() -> Column:
+    get = _if_known(attrgetter("reached_launches"))
+    return Column("reached_launches", "launches", show=show_factor, get=get)
 
 
 def _policy_columns(suite: Suite, policy: str) -> list[Column]:
@@ -171,6 +193,7 @@ def _flat_columns(suite: Suite) -> list[Column]:
         _size_column(),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
         *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
+        _launches_column(),
         *(column for policy in suite.policies for column in _policy_columns(suite, policy)),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
         Column("error", "", get=lambda r: r.reason if isinstance(r, Broken) else None),
@@ -194,6 +217,8 @@ def _answers(suite: Suite) -> list[str]:
             text += f", RAW only {show_factor(means[RAW_ONLY].mean)}"
         if REACHED in means:
             text += f"; {show_factor(means[REACHED].mean)} reached by the best policy of each"
+        if any(map(_saves_launches, programs)):
+            text += ", launches aside"
         answers.append(text)
     return [*answers, *map(broken_line, suite.broken)]
 

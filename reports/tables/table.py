@@ -40,31 +40,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes
-    ----------
-    key : str
-        Name in JSON and CSV.
-    head : str
-        Name in a terminal and in Markdown.
-    unit : str
-    show : callable
-        Turns a value into text for a terminal and Markdown.
-    is_text : bool
-        Text is set to the left and truncated in the middle, numbers to the right.
-    wraps : bool
-        Text goes on in further lines instead of being truncated, as what a user must read does.
-    get : callable, optional
-        Returns the value from what a row is about; default its attribute `key`.
-    """
-
-    key: str
-    head: str
+    key: str  # name in JSON and CSV
+    head: str  # name in a terminal and in Markdown
     unit: str = ""
-    show: Callable[[Any], str] = str
+    show: Callable[[Any], str] = str  # turns a value into text for a terminal and Markdown
+    # Text is set to the left and truncated in the middle, numbers to the right.
     is_text: bool = False
+    # Text goes on in further lines instead of being truncated, as what a user must read does.
     wraps: bool = False
+    # Returns the value from what a row is about; default its attribute `key`.
     get: Callable[[Any], Any] | None = None
 
 
@@ -85,31 +71,15 @@ def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under columns.
+    """Rows under columns."""
 
-    Attributes
-    ----------
-    key : str
-        Name in JSON.
-    title : str
-    columns : sequence of Column
-    rows : sequence of sequences
-        Plain values, one a column.
-    omitted : int
-        Rows that were left out of `rows`.
-    more : str
-        How to see the omitted ones.
-    first : int
-        Rows that the first screen of a command shows at most; 0 for none of the table.
-    """
-
-    key: str
+    key: str  # name in JSON
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
-    omitted: int = 0
-    more: str = ""
-    first: int = 0
+    rows: Sequence[Sequence[Any]]  # plain values, one a column
+    omitted: int = 0  # rows that were left out of `rows`
+    more: str = ""  # how to see the omitted ones
+    first: int = 0  # rows that the first screen of a command shows at most; 0 for none of the table
 
     @classmethod
     def of(
@@ -130,43 +100,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a command says.
+    """What a command says."""
 
-    Attributes
-    ----------
-    name : str
-        The command.
-    facts : dict
-        Plain values for JSON.
-    headline : sequence of str
-        The answer in sentences.
-    tables : sequence of Table
-        In CSV the one called `csv_table` is written.
-    notes : sequence of str
-        Assumptions, and what could not be seen.
-    extra : dict
-        More for JSON.
-    sections : sequence of (str, sequence of str)
-        More notes under titles of their own, for people; JSON has them in `extra`.
-    steps : sequence of Step
-        What to do next.
-    brief : sequence of str
-        The headline of the first screen, where it is another one.
-    vital : sequence of str
-        Those of the notes that change the answer, in one line each: for the first screen.
-    """
-
-    name: str
-    facts: dict[str, Any]
-    headline: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    notes: Sequence[str] = ()
+    name: str  # the command
+    facts: dict[str, Any]  # plain values for JSON
+    headline: Sequence[str] = ()  # the answer in sentences
+    tables: Sequence[Table] = ()  # in CSV the one called `csv_table` is written
+    notes: Sequence[str] = ()  # assumptions, and what could not be seen
     csv_table: Table | None = None
     notes_title: str = "Assumptions"
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # more for JSON
+    # More notes under titles of their own, for people; JSON has them in `extra`.
     sections: Sequence[tuple[str, Sequence[str]]] = ()
-    steps: Sequence[Step] = ()
-    brief: Sequence[str] = ()
+    steps: Sequence[Step] = ()  # what to do next
+    brief: Sequence[str] = ()  # the headline of the first screen, where it is another one
+    # Those of the notes that change the answer, in one line each: for the first screen.
     vital: Sequence[str] = ()
 
     def cut(self, top: int | None) -> Report:

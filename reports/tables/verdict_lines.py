@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from depgraph.analysis.as_launched import PROFILER_SLOWS
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, show_time, size_text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
 
 _WORTH_SAYING = 1.005
+_NAME_STREAMS = {"already-overlapped", "ships-today"}  # rules that say what streams reach
 
 
 def with_verdict(
@@ -42,7 +44,13 @@ def with_verdict(
         brief=[first_line(found), *_verdict_in_short(found, report), *report.brief],
         notes=[*profiled_lines(found.launched), *report.notes],
         steps=[*verdict.steps, *more],
-        vital=[*report.vital, *_others(found.launched), *_assumed(basis), *basis.uncertain],
+        vital=[
+            *report.vital,
+            *_doubts(found.launched),
+            *_others(found.launched),
+            *_assumed(basis),
+            *basis.uncertain,
+        ],
     )
 
 
@@ -50,8 +58,10 @@ def _verdict_in_short(found: Conclusion, report: Report) -> Sequence[str]:
     """Return what the first screen says of the verdict: nothing where a table was asked for."""
     if any(table.first for table in report.tables):
         return ()
-    of_streams = launched_lines(found) if found.launched.streams > 1 else ()
-    return *found.verdict.sentences, *of_streams
+    verdict = found.verdict
+    if found.launched.streams == 1 or _NAME_STREAMS & {*verdict.rules}:
+        return verdict.sentences
+    return *verdict.sentences, *launched_lines(found)
 
 
 def first_line(found: Conclusion) -> str:
@@ -113,6 +123,10 @@ def _others(launched: AsLaunched) -> list[str]:
     return [f"The wall time includes {lacking} that the trace lacks; predictions do not."]
 
 
+def _doubts(launched: AsLaunched) -> list[str]:
+    return [PROFILER_SLOWS] if launched.is_doubtful else []
+
+
 def _assumed(basis: Basis) -> list[str]:
     """Say what the user has not said and what changes the answer."""
     said = []
@@ -131,9 +145,10 @@ def profiled_lines(launched: AsLaunched) -> list[str]:
     unit = launched.unit
     share = show_percent(ratio(run.kernel_time, run.wall))
     idle = f"{show_number(run.idle)} {unit} ({show_percent(launched.idle_share)})"
+    when = "without a profiler" if run.is_stated else "as profiled"
     return [
         (
-            f"as profiled: wall time {show_number(run.wall)} {unit}; kernels "
+            f"{when}: wall time {show_number(run.wall)} {unit}; kernels "
             f"{show_number(run.kernel_time)} {unit} ({share}), no kernel running {idle}"
         )
     ]
@@ -188,4 +203,5 @@ def launched_facts(launched: AsLaunched) -> dict[str, float | int | bool | None]
         "kernel_time": None if run is None else run.kernel_time,
         "idle": None if run is None else run.idle,
         "is_cuda_graph": None if run is None else run.is_graph,
+        "wall_is_stated": run is not None and run.is_stated,
     }

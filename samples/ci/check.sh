@@ -3,7 +3,8 @@
 # usage: check.sh TRACE [BASELINE_TRACE]
 # TRACE is a trace, a recording that a GPU job has kept (depgraph record --keep) or, on a machine with a
 # GPU, "record PROGRAM...". TIMES and BASELINE_TIMES are measured times, such as profiles or what
-# depgraph record leaves beside a store: without them only ratios are compared.
+# depgraph record leaves beside a store: without them only ratios are compared. BASELINE_AGAIN, times of
+# another run of the baseline, tells what of a difference is noise.
 set -euo pipefail
 
 sms=${SMS:-80}
@@ -28,7 +29,8 @@ if (($# > 1)); then
     compare=(depgraph compare base.out new.out --sms "$sms" --tolerance 2
         --fail-on-increase upper_bound)
     [[ -z ${TIMES-} || -z ${BASELINE_TIMES-} ]] ||
-        compare+=(--timing "$BASELINE_TIMES" --new-timing "$TIMES")
+        compare+=(--timing "$BASELINE_TIMES" --new-timing "$TIMES"
+            ${BASELINE_AGAIN:+--repeat-timing "$BASELINE_AGAIN"})
     [[ -z ${GITHUB_STEP_SUMMARY-} ]] || compare+=(--github)
     "${compare[@]}"
 fi

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from launching import launches_of, with_launches
 from programs import programs
-from reused_buffers import overwriting, traced
+from reused_buffers import address, overwriting, traced
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
+from depgraph.analysis.buffers import BLOCK_BYTES
 from depgraph.analysis.carve_outs import carve_out_conflicts
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
@@ -24,6 +25,7 @@ from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule
 from depgraph.timing.launch_model import launch_model, parse_launch
 from depgraph.timing.measured_run import MeasuredRun
+from depgraph.trace.records import Allocation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -102,7 +104,7 @@ CASES = {
     "ships-today": (program([2, 2]), "Kernels could overlap: predicted"),
     "gain-lost": (
         program([1] * 5, durations=np.full(5, 0.3)),
-        "Kernels could overlap, but launching them costs what it would bring: predicted 1.00x",
+        "Kernels could overlap, but launching them costs what it would bring, or more: predicted",
     ),
     "child-kernels": (
         with_launches(
@@ -266,6 +268,22 @@ def test_a_program_that_the_memory_bus_limits_has_no_small_kernels():
     assert "the kernels wait for the memory bus; predicted 1.00x" in verdict.text
 
 
+def test_buffers_are_named_by_what_allocated_them():
+    scenario = traced(overwriting(4), sms=100)
+    allocations = [
+        Allocation(address(0), BLOCK_BYTES, 0, op="aten::empty", line="model.py(12): forward"),
+        Allocation(address(1), BLOCK_BYTES, 0, op="aten::mm"),
+    ]
+    verdict = conclude(replace(scenario, allocations=allocations))
+    named = "allocated by aten::empty at model.py(12): forward, aten::mm"
+    assert f"2 reused buffers (1.0 KiB, {named}), written by 4 of 4" in verdict.text
+    assert f"keep apart what is {named}: memory of its own for each branch" in [
+        step.text for step in verdict.steps
+    ]
+    unknown = conclude(scenario)
+    assert "allocated by" not in str([unknown.text, *(step.text for step in unknown.steps)])
+
+
 def test_kernels_that_cannot_share_an_sm_are_not_said_to_depend_on_one_another():
     """One needs all shared memory, one none: of 2.00x for fixed durations nothing is left."""
     scenario = program([132, 132], durations=np.full(264, 50.0), sms=132)
@@ -282,7 +300,9 @@ def test_kernels_that_cannot_share_an_sm_are_not_said_to_depend_on_one_another()
 
 def test_as_good_is_the_cheapest():
     # A CUDA graph and programmatic launches win nothing over one another: the graph is named.
-    found = Findings(program([1, 1], barriers([1, 1]), [1000, 1000]))
+    chain = program([1, 1], barriers([1, 1]), [1000, 1000])
+    kernels = [replace(k, programmatic="trigger and wait") for k in chain.kernels]
+    found = Findings(replace(chain, kernels=kernels))
     assert [p.policy for p in found.predictions] == ["cuda-graph", "pdl"]
     assert found.best_prediction.policy == "cuda-graph"
 

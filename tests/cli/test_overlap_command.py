@@ -29,9 +29,9 @@ def test_the_first_lines_answer(run):
     code, out, _ = run(*RANKS)
     assert code == 0
     assert out.startswith(
-        "rank 0, ProfilerStep#2: 3824 us, 1.23x over one after the other, 47.4 % of the\n"
-        "ideal 1.49x; 463.6 us of communication beside no computation; collectives take\n"
-        "24.00 of 132 SMs\n"
+        "rank 0, ProfilerStep#2: 3824 us, 1.23x faster than one after the other, 47.4 %\n"
+        "of the ideal 1.49x; no computation hides 463.6 us of communication; collectives\n"
+        "take 24.00 of 132 SMs\n"
     )
 
 

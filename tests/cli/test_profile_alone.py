@@ -85,6 +85,5 @@ def test_what_is_no_timeline_is_refused(program, tmp_path):
     trace = tmp_path / "trace.log"
     trace.write_text("MEMTRACE: CTX 0x0\n")
     assert "is not a depgraph store" in program("bound", trace).err
-    assert "is of a profile alone" in program("bound", tmp_path / "store", "--wall", "5us").err
     one = kineto(tmp_path / "one.json", [("a", 10, 5, 132)])
     assert "give it alone" in program("bound", TIMES, one).err

@@ -152,7 +152,6 @@ REFUSED = [
      "--what-if does not go with kernels that have times: they are as measured"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),
     (["show", "STORE", "path", "--launch", "gpu"], "--launch does not go with path"),
-    (["show", "STORE", "pairs", "--cusync", "--launch", "2"], "--launch does not go with --cusync"),
     (["show", "STORE", "block", "1:0", "--what-if", "gap=0"], "--what-if does not go with block"),
     (["export", "STORE", "--what", "edges", "-o", "f.csv", "--timing", "x"],
      "--timing does not go with --what edges"),
@@ -191,6 +190,45 @@ def test_programs_with_times_in_different_units_are_not_compared(program, stores
     code, _, err = program("compare", stores[0], sample_store.path)
     assert code == 1
     assert "durations of the base are in us, of the new program in instructions" in err
+
+
+def test_what_two_timed_runs_of_the_base_differ_by_is_noise(program, stores, tmp_path):
+    base, new = stores[0], stores[0]
+    times = {}
+    for name, first in (("before", 10), ("again", 12), ("after", 11), ("slow", 20)):
+        times[name] = tmp_path / f"{name}.csv"
+        times[name].write_text(f"kernel,duration_us\n0,{first}\n1,10\n2,10\n")
+    words = ["compare", base, new, "--sms", 8, "--timing", times["before"], "--format", "json"]
+
+    def serial(*more):
+        code, out, _ = program(*words, *more)
+        (row,) = (m for m in json.loads(out)["metrics"] if m["metric"] == "serial")
+        return code, row["new"] - row["base"], row["noise"]
+
+    for repeat in ((), ("--repeat", base)):
+        more = (*repeat, "--repeat-timing", times["again"], "--fail-on-increase", "serial")
+        assert serial("--new-timing", times["after"], *more) == (0, pytest.approx(1), 2)
+        assert serial("--new-timing", times["slow"], *more) == (3, pytest.approx(10), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--timing", "a", "--new-timing", "a", "--repeat", "s"),
+         "--repeat with --timing needs --repeat-timing: times of the other recording"),
+        (("--repeat-timing", "a"), "--repeat-timing needs --timing and --new-timing"),
+        (("--repeat", "s", "--repeat-timing", "a"), "--repeat-timing needs --timing and"),
+    ],
+)  # fmt: skip
+def test_noise_needs_times_of_one_sort(program, stores, words, message):
+    code, _, err = program("compare", stores[0], stores[0], *words)
+    assert (code, message in err) == (2, True)
+
+
+def test_a_repetition_in_another_unit_says_what_to_give(program, stores, sample_store):
+    code, _, err = program("compare", stores[0], stores[0], "--repeat", sample_store.path)
+    assert code == 1
+    assert "of the second recording in instructions: give --timing, --new-timing and" in err
 
 
 @pytest.mark.jit_only

@@ -24,6 +24,7 @@ from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.kinds import Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, lists_of
 from depgraph.graph.pairs import PairSummary, Pattern, group_targets, labelled_edges, pair_joins
+from depgraph.graph.regroup import graph_of_pair
 from depgraph.system.hashing_jit import mix64
 
 KINDS = st.sets(st.sampled_from(["RAW", "WAR", "WAW"]), min_size=1)
@@ -84,6 +85,22 @@ def test_pairs_count_the_expanded_edges(graph):
                 counts["pattern"] = Pattern(counts["pattern"])
                 expected.append(PairSummary(source=source, target=target, **counts))
     assert graph.pairs() == expected
+
+
+@given(graphs())
+def test_the_graph_of_a_pair_has_the_edges_between_them(graph):
+    ends, numbers = graph.first_block, graph.kernel.tolist()
+    for pair in graph.pairs():
+        source, target = numbers.index(pair.source), numbers.index(pair.target)
+        alone = graph_of_pair(graph, source, target)
+        moved = ends[target] - (ends[source + 1] - ends[source])
+        assert edges_of(alone) == [
+            (s - ends[source], t - moved, kind)
+            for s, t, kind in edges_of(graph)
+            if ends[source] <= s < ends[source + 1] and ends[target] <= t < ends[target + 1]
+        ]
+        (same,) = alone.pairs()
+        assert same == pair
 
 
 @given(graphs(), KINDS)

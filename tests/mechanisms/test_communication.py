@@ -7,6 +7,7 @@ import pytest
 from checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from small_graphs import graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import NotApplicableError, TraceError
@@ -256,6 +257,31 @@ def test_unlimited_sms_are_not_divided(tmp_path, name):
     (row,) = comparison.outcomes
     assert row.makespan == (10 + 14 * 2 if "dma" in name else 24)
     assert not any("SMs" in note or "beside" in note for note in row.assumptions)
+
+
+def test_rows_are_a_share_of_the_ideal_where_there_are_collectives(tmp_path):
+    """Eight blocks of 10 us on 4 SMs, 20 us, and a collective of 24 us: 44 / 24 at best."""
+    found = read(tmp_path, LINK + GEMM + REDUCE + "sms = 1\nduration = 24\n")
+    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    names = ["serial", "c3-first", "dataflow", "stream-k", "ideal"]
+    comparison = compare_mechanisms(scenario, [4], find_mechanisms(names))
+    for row in comparison.outcomes:
+        gain = (row.overlap_speedup - 1) / (44 / 24 - 1)
+        assert row.share_of_ideal == pytest.approx(gain)
+    against = {row.mechanism: row.against for row in comparison.outcomes}
+    assert against.pop("serial") == against.pop("c3-first") == "block"
+    assert against.pop("stream-k") == "work"
+    assert against.pop("ideal") == "unlimited SMs"
+    assert set(against.values()) == {"links ignored"}
+    best = comparison.best(4)
+    assert best is not None
+    assert best.mechanism == "c3-first"
+
+
+def test_rows_of_programs_without_collectives_have_no_ideal():
+    program = scenario_of(graph_of([4, 4], []), np.ones(8), sms=4)
+    comparison = compare_mechanisms(program, [4], find_mechanisms(["serial"]))
+    assert comparison.outcomes[0].share_of_ideal is None
 
 
 @st.composite

@@ -27,7 +27,7 @@ from depgraph.mechanisms import (
 from depgraph.mechanisms.bloom import ask_filters, reported_graph
 from depgraph.mechanisms.bloom_jit import filter_bit
 from depgraph.mechanisms.dataflow import learned_kernels
-from depgraph.mechanisms.stream_k import is_gemm
+from depgraph.mechanisms.stream_k import is_gemm, peers
 from depgraph.schedule.policy import Against
 
 FREE = {
@@ -162,7 +162,8 @@ def test_stream_k_fills_every_wave_where_all_can_be_cut_anywhere(program):
     blocks = np.diff(program.graph.first_block)
     cut = blocks % (program.sms * program.occupancy) > 0
     assume(cut.all())
-    found = makespan("stream-k", everything, {"steps": Quantity(1e9, "count")})
+    free = {"steps": Quantity(1e9, "count"), "fixup": Quantity(0, "count")}
+    found = makespan("stream-k", everything, free)
     per_slot = program.durations / program.occupancy[program.graph.operation_of_block]
     assert found == pytest.approx(per_slot.sum() / program.sms)
 
@@ -185,33 +186,61 @@ def test_whole_waves_are_not_cut():
     # 4 waves of 362.2 us on the 108 SMs of an A100: fixed durations give 1448.8 us, 1443.7 were
     # measured, so that nothing is to be added for fixing up.
     program = gemms([432], [362.2], 108)
-    assert makespan("stream-k", program, {"fixup": Quantity(10, "us")}) == pytest.approx(1448.8)
+    assert makespan("stream-k", program, {"fixup": Quantity(10, "count")}) == pytest.approx(1448.8)
 
 
-def test_a_slot_adds_up_at_most_two_pieces():
-    fixup = {"fixup": Quantity(1, "us")}
-    # 9 tiles of 4 us on 4 SMs: 9 us of work each, shares begin and end inside tiles.
-    assert makespan("stream-k", gemms([9], [4], 4), fixup) == pytest.approx(9 + 2)
-    # 3 tiles on 2 SMs: the one tile in the middle is cut once.
-    assert makespan("stream-k", gemms([3], [4], 2), fixup) == pytest.approx(6 + 1)
+@pytest.mark.parametrize(
+    ("tiles", "sms", "time"),
+    [
+        # Steps of 1/8 us: each of two peers takes two steps more.
+        (9, 4, 9 + 2 * 2 / 8),
+        (3, 2, 6 + 2 * 2 / 8),
+        # Two tiles on five SMs: three peers of 1.6 us each, rather than two aligned ones of 2 us.
+        (2, 5, 1.6 + 3 * 2 / 8),
+        (2, 4, 2 + 2 * 2 / 8),
+    ],
+)
+def test_each_peer_of_a_tile_costs_a_fix_up(tiles, sms, time):
+    assert makespan("stream-k", gemms([tiles], [4], sms)) == pytest.approx(time)
 
 
-def test_a_block_is_not_cut_below_one_step():
-    # One tile on 132 SMs: at best each of its 32 steps runs on an SM of its own.
-    assert makespan("stream-k", gemms([1], [64], 132)) == pytest.approx(2)
-    assert makespan("stream-k", gemms([1], [64], 132), {"steps": Quantity(8, "count")}) == 8
+def test_a_tile_is_cut_into_as_many_pieces_as_pay():
+    # One tile of 32 steps of 2 us on 132 SMs: n peers take 64 / n + n * 2 * 2 us.
+    tile, few = gemms([1], [64], 132), {"steps": Quantity(8, "count")}
+    assert makespan("stream-k", tile) == pytest.approx(64 / 4 + 4 * 4)
+    free = {"fixup": Quantity(0, "count")}
+    assert makespan("stream-k", tile, free) == pytest.approx(2)
+    assert makespan("stream-k", tile, free | few) == 8
+    # Of eight steps, two pieces would cost 4 of 8 steps more each: it stays whole.
+    assert makespan("stream-k", tile, few) == 64
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_peers_are_those_whose_shares_overlap_a_block(blocks, workers):
+    def share(block):
+        """Return the workers of a block: their shares and it, in units of 1 / workers."""
+        return [
+            w for w in range(workers) if w * blocks < (block + 1) * workers
+            and (w + 1) * blocks > block * workers
+        ]  # fmt: skip
+
+    most = max(len(share(block)) for block in range(blocks))
+    assert peers(blocks, np.array([workers])).tolist() == [most]
 
 
 def test_only_matrix_products_are_cut():
     program = gemms([1, 1], [64, 64], 132, cuttable=[True, False])
-    assert makespan("stream-k", program) == pytest.approx(66)
+    assert makespan("stream-k", program) == pytest.approx(32 + 64)
     assert makespan("stream-k", marked(program, [None, None])) == 128
-    assert makespan("stream-k(kernel_[01])", program) == pytest.approx(4)
+    assert makespan("stream-k(kernel_[01])", program) == pytest.approx(32 + 32)
     (mechanism,) = find_mechanisms(["stream-k"])
     rules = mechanism.rules(program, charges(mechanism))
     assert rules.against is Against.WORK
     assert rules.assumptions == (
-        "kernels cut: 1 of 2; 1 are matrix products, 0 of them in whole waves",
+        (
+            "kernels cut: 1 of 2; of 1 matrix product 0 in whole waves, 0 too short to be worth "
+            "the fix-up"
+        ),
     )
 
 

@@ -14,10 +14,11 @@ from hypothesis import given
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.compare_stores import compare
+from depgraph.analysis.next_steps import Step
 from depgraph.analysis.study import study
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.tables.diff_tables import diff_report
-from depgraph.reports.tables.render import WIDTH, render
+from depgraph.reports.tables.render import SCREEN, WIDTH, render
 from depgraph.reports.tables.table import Column, Report, Table, shorten, show_bytes, show_number
 
 GOLDEN = Path(__file__).parent / "golden_text"
@@ -89,6 +90,24 @@ def test_every_line_fits_the_width(rows):
     ]
     text = render(a_table(columns, rows), "table")
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@given(
+    st.integers(1, 6), st.integers(0, 5), st.lists(st.integers(0, 2), max_size=5),
+    st.integers(0, 30),
+)  # fmt: skip
+def test_the_first_screen_has_no_more_lines_than_a_screen(sentences, vital, steps, rows):
+    table = Table("t", "Table", [Column("n", "n")], [[n] for n in range(rows)]).at_first(rows)
+    report = Report(
+        "it",
+        {},
+        headline=["word " * 30] * sentences,
+        vital=["word " * 20] * vital,
+        steps=[Step("word " * 20, "depgraph it" * bool(n)) for n in steps],
+        tables=[table],
+        notes=["note"],
+    )
+    assert render(report, "table", details=False, width=80).count("\n") <= SCREEN
 
 
 def test_columns_without_room_follow_below_led_by_the_first():

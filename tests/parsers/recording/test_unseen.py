@@ -22,6 +22,7 @@ from depgraph.recorder.unseen import (
     UNKNOWN,
     USES_SURFACES,
     note_unseen,
+    programmatic_in,
     unseen_in,
 )
 
@@ -60,6 +61,30 @@ def test_what_a_kernel_calls_counts():
     assert unseen_in(code("EXIT"), called) == set()
 
 
+@pytest.mark.parametrize(
+    ("instructions", "found"),
+    [
+        (["EXIT"], ""),
+        (["ACQBULK", "LDG.E R4, desc[UR4][R2.64]", "EXIT"], "wait"),
+        (["@P0 PREEXIT", "EXIT"], "trigger"),
+        (["ACQBULK", "PREEXIT", "EXIT"], "trigger and wait"),
+        (["CALL.REL.NOINC `(f)", "EXIT"], "wait"),
+    ],
+)
+def test_instructions_tell_what_programmatic_launches_need(instructions, found):
+    assert programmatic_in(code(*instructions), code("ACQBULK", "RET.REL.NODEC R4")) == found
+
+
+def test_a_store_knows_what_the_code_of_kernels_has(tmp_path):
+    events = [
+        KERNEL | {"number": 0, "programmatic": "trigger"},
+        KERNEL | {"number": 1, "programmatic": ""},
+        KERNEL | {"number": 2},
+    ]
+    kernels = analyse(open_trace(recording(tmp_path, *events))).kernels
+    assert [k.programmatic for k in kernels] == ["trigger", "", None]
+
+
 def test_modules_that_a_process_leaves_are_read(tmp_path, monkeypatch):
     """As nvdisasm prints the kernels of tests/apply/data."""
     text = SASS.read_text()
@@ -75,6 +100,7 @@ def test_modules_that_a_process_leaves_are_read(tmp_path, monkeypatch):
     assert [event.get("unseen") for event in events] == [
         [READS_TEXTURES], [READS_CONSTANTS], [STORES_TILES], [], None,
     ]  # fmt: skip
+    assert [event.get("programmatic") for event in events] == ["", "", "", "", None]
 
 
 def test_without_a_disassembler_nothing_is_claimed(tmp_path, monkeypatch):

@@ -1,0 +1,176 @@
+"""Where the time of a profiled step goes, and how long it would take as a CUDA graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.analysis.gpu_activity import COMPUTE, COPY, TALK
+from depgraph.errors import ModelError
+from depgraph.timing.profile import UNKNOWN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.analysis.gpu_activity import Activity, Window
+    from depgraph.timing.launch_model import LaunchModel
+
+US = 1000.0  # ns
+_LATENCY = 5000.0  # ns: what was launched later than that may not have reached the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Where the time of a step goes, in microseconds: the first seven add up to `wall`."""
+
+    computing: float = 0.0  # some kernel computes, whatever else runs
+    communicating: float = 0.0  # collectives or peer copies run and nothing computes
+    copying: float = 0.0  # only copies within the GPU or to the host, or memsets, run
+    # Nothing runs:
+    host: float = 0.0  # the host has not launched what comes next
+    launching: float = 0.0  # what comes next was launched, and the GPU has not started it
+    waiting: float = 0.0  # what comes next was launched in time and waits for another stream
+    unexplained: float = 0.0  # and the profile has no launch calls
+    wall: float = 0.0
+    kernels: float = 0.0  # durations of all kernels, added up
+    side_by_side: float = 0.0  # in which several kernels run
+    as_graph: float = 0.0  # predicted as one CUDA graph, what ran one after another still doing so
+    # What the SMs need for the kernels, if all could run at once; 0 where grids are unknown.
+    work: float = 0.0
+    longest: float = 0.0  # of the longest kernel
+    launches: float = 0.0  # number of kernels
+
+    @property
+    def idle(self) -> float:
+        """Time in which nothing runs."""
+        return self.host + self.launching + self.waiting + self.unexplained
+
+    @property
+    def independent(self) -> float | None:
+        """Time below which nothing could come, even if no kernel waited for another."""
+        if self.work == 0 and self.computing > 0:
+            return None
+        return min(max(self.work, self.longest), self.computing + self.communicating)
+
+
+def spent_in(activity: Activity, window: Window, model: LaunchModel) -> Spent:
+    """Say where the time of a step goes."""
+    rows, begin, end = window
+    start = np.maximum(activity.start[rows], begin)
+    stop = np.minimum(activity.end[rows], end)
+    kind = activity.kind[rows]
+    own = rows[activity.start[rows] >= begin]  # others began in the step before
+    times = np.concatenate([start, stop, [begin, end]])
+    order = np.argsort(times, kind="stable")
+    length = np.diff(times[order])
+    running = []
+    for each in (COMPUTE, TALK, COPY):
+        change = np.concatenate([(kind == each) * 1, (kind == each) * -1, [0, 0]])
+        running.append(np.cumsum(change[order])[:-1])
+    computes, talks, copies = (count > 0 for count in running)
+    is_idle = ~(computes | talks | copies) & (length > 0)
+    at = order[:-1]
+    idle = _idle(activity, times[at][is_idle], length[is_idle])
+    duration = stop - start
+    is_kernel = activity.is_kernel[rows]
+    computing = is_kernel & (kind == COMPUTE)
+    used = activity.utilization[rows]
+    known = computing & ~np.isnan(used)
+    work = float((duration * np.where(known, used, 1.0))[computing].sum()) if known.any() else 0.0
+    busy = float(length[computes | talks].sum())
+    return Spent(
+        computing=float(length[computes].sum()) / US,
+        communicating=float(length[talks & ~computes].sum()) / US,
+        copying=float(length[copies & ~talks & ~computes].sum()) / US,
+        host=idle["host"] / US,
+        launching=idle["launching"] / US,
+        waiting=idle["waiting"] / US,
+        unexplained=idle["unexplained"] / US,
+        wall=(end - begin) / US,
+        kernels=float(duration[is_kernel].sum()) / US,
+        side_by_side=float(length[running[0] + running[1] > 1].sum()) / US,
+        # Kernels that ran in part at once cannot all begin together if they fill the SMs.
+        as_graph=max(_as_graph(activity, own, model), min(work, busy) / US),
+        work=work / US,
+        longest=float(duration[is_kernel].max(initial=0.0)) / US,
+        launches=float(activity.is_kernel[own].sum()),
+    )
+
+
+def _idle(
+    activity: Activity, begins: NDArray[np.float64], lengths: NDArray[np.float64]
+) -> dict[str, float]:
+    """Return the time of gaps by what ends them: a late launch, a slow one, another stream."""
+    by_end = np.argsort(activity.end, kind="stable")
+    ends = activity.end[by_end]
+    found: dict[str, float] = defaultdict(float)
+    for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
+        following = int(np.searchsorted(activity.start, begin, side="right"))
+        if following == len(activity.start):
+            found["unexplained"] += length
+            continue
+        issued = activity.issued[following]
+        before = int(np.searchsorted(ends, begin, side="right")) - 1
+        same = before >= 0 and activity.stream[by_end[before]] == activity.stream[following]
+        if np.isnan(issued):
+            found["unexplained"] += length
+        elif issued > begin:
+            late = min(float(issued) - begin, length)
+            found["host"] += late
+            found["launching"] += length - late
+        else:
+            was_free = before >= 0 and not same and begin - float(issued) > _LATENCY
+            found["waiting" if was_free else "launching"] += length
+    return found
+
+
+def _as_graph(activity: Activity, rows: NDArray[np.intp], model: LaunchModel) -> float:
+    """Return the time as a CUDA graph, in microseconds.
+
+    What had ended before a kernel began is taken to have to: on one stream this is the chain, and
+    costs what `depgraph.mechanisms.serial.serial` says of one.
+    """
+    start, end = activity.start[rows], activity.end[rows]
+    is_kernel, stream = activity.is_kernel[rows], activity.stream[rows]
+    by_end = np.argsort(end, kind="stable")
+    new_end = np.zeros(len(rows))
+    last_in: dict[int, int] = {}
+    before, reached, nodes = 0, 0.0, 0
+    for row in range(len(rows)):
+        while before < len(rows) and end[by_end[before]] <= start[row] and by_end[before] < row:
+            reached = max(reached, float(new_end[by_end[before]]))
+            before += 1
+        begin = reached
+        last = last_in.get(int(stream[row])) if stream[row] != UNKNOWN else None
+        if last is not None:
+            # In a stream kernels keep their order, and overlap no more than they did.
+            overlap = max(0.0, float(end[last] - start[row])) / US
+            begin = max(begin, float(new_end[last]) - overlap)
+        last_in[int(stream[row])] = row
+        if is_kernel[row]:
+            nodes += 1
+            issued = model.graph.value + nodes * model.node.value
+            begin = max(begin, issued) + model.path.value
+        new_end[row] = begin + (end[row] - start[row]) / US
+    return float(new_end.max(initial=0.0))
+
+
+def without_profiler(spent: Spent, wall: float) -> Spent:
+    """Return the same for a step that takes `wall`: what differs is how long the host takes."""
+    busy = spent.wall - spent.idle
+    if wall < busy:
+        raise ModelError(
+            f"--wall {wall:g} us: kernels and copies of a step alone take {busy:.4g} us; give the "
+            "time of one step, on the GPU that was profiled"
+        )
+    others = spent.wall - spent.host
+    if wall >= others:
+        return replace(spent, wall=wall, host=wall - others)
+    left = (wall - busy) / (others - busy)
+    return replace(
+        spent, wall=wall, host=0.0, launching=spent.launching * left,
+        waiting=spent.waiting * left, unexplained=spent.unexplained * left,
+    )  # fmt: skip
