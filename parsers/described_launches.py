@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph.launches import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
-from depgraph.parsers.described_file import TIME
+from depgraph.parsers.described_file import TIME, DescribedProgram
 from depgraph.system.described import REQUIRED, Field, anything, one_of, real, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.toml_file import show_value
 
 if TYPE_CHECKING:
     from depgraph.extraction.workload import WorkloadKernel
-    from depgraph.parsers.described_file import DescribedProgram
 
 _MOST_LAUNCHES = 1 << 18
 _LANES_OF_A_WARP = 32

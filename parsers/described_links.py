@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from depgraph.extraction.workload import WorkloadKernel
 from depgraph.graph.communication import ENGINES, Collective, Link
-from depgraph.parsers.described_file import BLOCK, NAME, OF_AN_SM, STREAM, TIME
+from depgraph.parsers.described_file import BLOCK, NAME, OF_AN_SM, STREAM, TIME, DescribedProgram
 from depgraph.system.described import REQUIRED, Field, anything, one_of, real, whole
 from depgraph.system.limits import (
     FASTEST_MEMORY,
@@ -23,9 +23,6 @@ from depgraph.system.limits import (
 )
 from depgraph.system.time_units import convert_time
 from depgraph.system.toml_file import show_value
-
-if TYPE_CHECKING:
-    from depgraph.parsers.described_file import DescribedProgram
 
 _MOST_GROUPS = 1 << 12
 _RATE = real(SLOWEST_MEMORY, FASTEST_MEMORY)

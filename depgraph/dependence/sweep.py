@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
-from depgraph.footprint.footprints import stack_footprints
+from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph.builder import assemble
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.graph.lists import (
@@ -19,14 +19,13 @@ from depgraph.graph.lists import (
     list_offsets,
 )
 from depgraph.graph.lists_jit import intern_lists
-from depgraph.trace.records import KernelLaunch
+from depgraph.trace.records import KernelLaunch, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import (
         AddressSpaces,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
         Operations,
         PerOperation,
     )
-    from depgraph.trace.records import Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import nvtx
 
 from depgraph.dependence.possible import with_possible_joins, with_possible_writes
-from depgraph.dependence.sweep import build_graph
+from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.compile_ahead import CompileAhead
 from depgraph.extraction.scan import most_ranges, scan_parts
-from depgraph.extraction.shards import ShardAnalysis, analyse_shards
+from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.footprint.spill import RangeStore
 from depgraph.graph.kinds import ALL_KINDS
@@ -28,20 +28,16 @@ from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
 from depgraph.system.work_folder import Scratch
-from depgraph.system.workers import Threads, available_jobs
-from depgraph.trace.records import MemoryOperation
+from depgraph.system.workers import Threads, Workers, available_jobs
+from depgraph.trace.records import MemoryOperation, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
 
-    from depgraph.dependence.sweep import SetPairs
     from depgraph.extraction.numbering import BlockNumbers
     from depgraph.extraction.scan import Scanned
-    from depgraph.extraction.shards import ShardResult
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.store.store import Store
-    from depgraph.system.workers import Workers
-    from depgraph.trace.records import Trace
 
 _SAMPLED_HASH_BYTES = 64 << 20
 # What a thread holds while it scans: a part of the text, and its ranges before they are joined.

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING
 import nvtx
 
 from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.spill import write_run_by_start
-from depgraph.system.work_folder import one_line_errors
-from depgraph.trace.records import BlockTouches
+from depgraph.footprint.spill import Run, write_run_by_start
+from depgraph.system.work_folder import Scratch, one_line_errors
+from depgraph.trace.records import BlockTouches, Overflow, PartTask, Ranges, ScannedPart, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from depgraph.footprint.spill import Run
-    from depgraph.system.work_folder import Scratch
     from depgraph.system.workers import Workers
-    from depgraph.trace.records import Overflow, PartTask, Ranges, ScannedPart, Trace
 
     Scanned = tuple[ScannedPart, list[Run]]
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import gpu_for_architecture, load_gpu
+from depgraph.gpu.model import Gpu, gpu_for_architecture, load_gpu
 from depgraph.gpu.occupancy import Resource, occupancy
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.gpu.model import Gpu
     from depgraph.graph.block_graph import BlockGraph
 
 DEFAULT_GPU = "H100 SXM"

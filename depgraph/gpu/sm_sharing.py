@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_resources import DEFAULT_GPU, RESOURCES
+from depgraph.gpu.model import Gpu, load_gpu
+from depgraph.gpu.sm_resources import DEFAULT_GPU, RESOURCES, SmResources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.gpu.model import Gpu
-    from depgraph.gpu.sm_resources import SmResources
 
 # A block that holds an eighth of an SM's registers is a load of 1.
 _FULL_LOAD = 8

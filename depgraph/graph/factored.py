@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from depgraph.graph.kinds import CODES, KIND_OF_CODE, Basis
 from depgraph.graph.lists import gather_lists, list_of_each
-from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, coded_edges, count_pairs
+from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, PairSummary, coded_edges, count_pairs
 from depgraph.graph.paths_jit import earliest_finish, longest_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.pairs import PairSummary
     from depgraph.system.arrays import (
         Blocks,
         BlockTimes,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.pairs import Pattern
+from depgraph.graph.pairs import PairSummary, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.pairs import PairSummary
 
 _EXACT_CELLS = 1 << 24
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from depgraph.graph.block_graph import Resources
-from depgraph.trace.records import RANGE, TILES
+from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.trace.records import RANGE, TILES, Allocation, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Self
 
     from numpy.typing import NDArray
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
-    from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.system.arrays import BlockTimes
     from depgraph.system.work_folder import Scratch
-    from depgraph.trace.records import Allocation, KernelLaunch
 
 
 _OPAQUE = {

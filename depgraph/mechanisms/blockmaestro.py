@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
 from depgraph.schedule.priorities import newest_first, oldest_first
@@ -19,7 +19,6 @@ from depgraph.system.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"

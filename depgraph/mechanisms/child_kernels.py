@@ -10,7 +10,7 @@ import numpy as np
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import serialized
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.launches import DeviceLaunches
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _SIMULATOR = (

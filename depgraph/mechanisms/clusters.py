@@ -11,7 +11,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, whole_number, whole_numbers
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import LAUNCH, serialized
 from depgraph.schedule.policy import Against, Rules
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.policy import Rules
 
 PORTABLE, LARGEST = 8, 16
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.graph.communication import Communication
+from depgraph.graph.communication import Collective, Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
 from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.communication import Collective
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 

@@ -10,12 +10,11 @@ from depgraph.errors import ModelError
 from depgraph.system.limits import LONGEST_TIME, number
 from depgraph.system.text import in_short
 from depgraph.system.time_units import TIMES, convert_time
-from depgraph.timing.launch_model import OFF
+from depgraph.timing.launch_model import OFF, LaunchModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.timing.launch_model import LaunchModel
 
 LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)

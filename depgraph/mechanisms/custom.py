@@ -8,8 +8,8 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import Cost, parse_cost
-from depgraph.mechanisms.launching import ahead, once, one_by_one
+from depgraph.mechanisms.costs import Charges, Cost, parse_cost
+from depgraph.mechanisms.launching import Launching, ahead, once, one_by_one
 from depgraph.mechanisms.mega import workers_of
 from depgraph.schedule.policy import (
     ALL_ENDED,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.mechanisms.costs import Charges
-    from depgraph.mechanisms.launching import Launching
     from depgraph.scenario.scenario import Scenario
 
 SUFFIX = ".toml"

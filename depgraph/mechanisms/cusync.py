@@ -12,7 +12,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
 from depgraph.schedule.priorities import newest_first
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
     Numbers = NDArray[np.int64]

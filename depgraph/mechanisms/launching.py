@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.mechanisms.costs import Cost
-from depgraph.schedule.policy import IGNORED, Rules
+from depgraph.mechanisms.costs import Charges, Cost
+from depgraph.schedule.policy import IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.policy import Gates
 
 LAUNCH = Cost(
     "launch",

@@ -8,14 +8,13 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import once
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _SIGNALS = 5

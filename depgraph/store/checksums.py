@@ -14,12 +14,11 @@ import hashlib
 import re
 from dataclasses import dataclass
 from io import FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Self
 
     from _typeshed import ReadableBuffer
 

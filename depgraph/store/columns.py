@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from depgraph.errors import StoreError
-from depgraph.store.schema import TABLES
+from depgraph.store.schema import TABLES, Column
 from depgraph.store.table_checks import RULES, of_layout
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from depgraph.store.schema import Column
     from depgraph.store.table_checks import Demands
     from depgraph.store.tables import StoredTables
 

@@ -18,7 +18,7 @@ from typing import (
     get_type_hints,
 )
 
-from depgraph.errors import InputError, ModelError, TraceError
+from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
 from depgraph.system.limits import MOST_ROWS
 from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
@@ -33,8 +33,6 @@ from depgraph.system.toml_file import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
-
-    from depgraph.errors import DepgraphError
 
     Reader: TypeAlias = Callable[[object], Any]
     """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""

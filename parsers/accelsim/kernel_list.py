@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.trace.records import Damage, MemoryOperation
-from depgraph.trace.sources import SourceFiles
+from depgraph.trace.sources import FileState, SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from depgraph.trace.sources import FileState
 
 _MAX_LIST_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20

@@ -24,13 +24,12 @@ from depgraph.parsers.profiles.kineto import (
     whole,
 )
 from depgraph.parsers.profiles.source import text_chunks
-from depgraph.timing.launch_sites import NOWHERE
+from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.timing.launch_sites import Site
     from depgraph.trace.records import Dim3
 
 HINT = (

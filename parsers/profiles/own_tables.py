@@ -12,9 +12,9 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.profiles.source import Text, open_text
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
-from depgraph.timing.profile import BlockProfile
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyarrow.parquet import ParquetFile
 
-    from depgraph.parsers.profiles.source import Text
-    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "write columns kernel,duration_us for kernels, or kernel,block,duration_us[,start_us] for "

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges
 from depgraph.parsers.scanning.tables_jit import Rows, Touches, enter_rows, take_row
 from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
-from depgraph.trace.records import BlockTouches, Ranges
-
-if TYPE_CHECKING:
-    from depgraph.trace.records import Overflow
+from depgraph.trace.records import BlockTouches, Overflow, Ranges
 
 _ROWS = 1 << 12
 _RANGES = 1 << 17
