@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.analysis.measured_programs import MeasuredProgram, Measurements
-    from depgraph.gpu.measured_errors import MeasuredErrors
     from depgraph.gpu.model import Gpu
+    from depgraph.gpu.model_file import MeasuredErrors
     from depgraph.scenario.scenario import Scenario
 
 _SHARING = ("contention", "block_spread", "kernel_lead_us")

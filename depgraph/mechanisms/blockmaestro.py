@@ -12,8 +12,15 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
 from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
-from depgraph.schedule.priorities import newest_first, oldest_first
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    IGNORED,
+    PLACES,
+    Gates,
+    Rules,
+    newest_first,
+    oldest_first,
+)
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:

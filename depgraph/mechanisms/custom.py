@@ -18,11 +18,11 @@ from depgraph.schedule.policy import (
     HOLDS,
     IGNORED,
     PLACES,
+    PRIORITIES,
     Against,
     Gates,
     Rules,
 )
-from depgraph.schedule.priorities import PRIORITIES
 from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import clean_text

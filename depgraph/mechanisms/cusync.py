@@ -14,8 +14,7 @@ from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, w
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
-from depgraph.schedule.priorities import newest_first
+from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

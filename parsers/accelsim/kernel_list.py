@@ -302,7 +302,7 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
     if any(item.name == _GPUCACHESIM_LIST for item in items):
-        from depgraph.parsers.refusals import EITHER_TRACER, GPUCACHESIM
+        from depgraph.parsers.formats import EITHER_TRACER, GPUCACHESIM
 
         raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
     raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))

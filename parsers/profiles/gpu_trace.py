@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.profiles.source import Header, cells_of, header_of, open_text
 from depgraph.parsers.profiles.units import decimal, exact_bytes, integer, nanoseconds, time_unit
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.profiles.source import Header, cells_of, header_of, open_text
 from depgraph.parsers.profiles.units import (
     NumberFormat,
     exact_bytes,

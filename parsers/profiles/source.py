@@ -1,10 +1,13 @@
-"""Open a file of times as text, whatever it is compressed with and however it is encoded."""
+"""A file of times as text, however it is packed and encoded; its lines as rows of a table."""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import io
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
@@ -13,6 +16,7 @@ from depgraph.parsers.scanning.compression import TraceStream
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 HEAD_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24
@@ -78,3 +82,52 @@ def _encoding_of(head: bytes) -> str:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"  # what PowerShell writes when output is redirected
     return "utf-8-sig"
+
+
+_HEADING = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]*)\)")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a table by name, less the unit that follows some in parentheses."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    delimiter: str
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Where each column stands; the first of several with one name."""
+        return {name: at for at, name in reversed(list(enumerate(self.names)))}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.position
+
+    def cell(self, cells: list[str], name: str) -> str:
+        """Return the cell of a row in a column, nothing where table or row do not have it."""
+        at = self.position.get(name)
+        return "" if at is None or at >= len(cells) else cells[at].strip()
+
+    def unit(self, name: str) -> str:
+        """Return the unit in the heading of a column, or nothing."""
+        at = self.position.get(name)
+        return "" if at is None else self.units[at]
+
+
+def header_of(line: str) -> Header:
+    """Read a line as the header of a table with commas or tabs between its columns."""
+    delimiter = "\t" if "\t" in line and "," not in line else ","
+    names, units = [], []
+    for cell in cells_of(line, delimiter):
+        heading = _HEADING.fullmatch(cell.strip())
+        names.append(heading["name"] if heading else cell.strip())
+        units.append(heading["unit"] if heading else "")
+    return Header(tuple(names), tuple(units), delimiter)
+
+
+def cells_of(line: str, delimiter: str = ",") -> list[str]:
+    """Split one line; an unbalanced quote does not reach beyond it."""
+    try:
+        return next(csv.reader([line.rstrip("\n")], delimiter=delimiter), [])
+    except csv.Error:
+        return []
