@@ -121,17 +121,6 @@ def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
     return result if len(numbers) > 1 else None
 
 
-def find_dependences(
-    footprints: Footprints,
-    first_block: FirstBlocks,
-    kernel: KernelNumbers,
-    frees: Footprints | None = None,
-) -> tuple[BlockGraph, NDArray[np.int64]]:
-    """Find who depends on whom, byte by byte, and the bytes that blocks of a kernel share."""
-    swept = sweep(footprints, list_of_each(first_block), len(kernel), frees)
-    return build_graph([swept], first_block, kernel, frees), swept.shared_bytes
-
-
 def build_graph(
     swept: Sequence[SetPairs],
     first_block: FirstBlocks,

@@ -22,6 +22,8 @@ from depgraph.footprint.spill import Run
 from depgraph.system.output import tool_version
 from depgraph.system.work_folder import lock, one_line_errors
 from depgraph.trace.records import (
+    COUNTERS,
+    NUMBERS,
     Allocation,
     BlockTouches,
     Damage,
@@ -37,9 +39,7 @@ if TYPE_CHECKING:
     from depgraph.trace.records import PartTask
 
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
-_COUNTERS = ("skipped", "opcodes", "warnings")
 _CHANGED = "it has changed since it was written"
-_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes", "text_bytes")
 
 
 MARK = "depgraph-partial"
@@ -133,9 +133,10 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
+        "shows_bulk": part.shows_bulk,
         "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
         "rows_sha256": _sha256(arrays.getvalue()),
-        **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
+        **{name: getattr(part, name) for name in (*COUNTERS, *NUMBERS)},
     }
     text = json.dumps(content).encode()
     # Written last: a part without it was interrupted, and is scanned again.
@@ -189,9 +190,10 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
         path=content["path"],
-        **{name: content[name] for name in _NUMBERS},
+        shows_bulk=content["shows_bulk"],
+        **{name: content[name] for name in NUMBERS},
     )
-    for name in _COUNTERS:
+    for name in COUNTERS:
         setattr(part, name, Counter(content[name]))
     runs = [
         Run(folder / name, n_ranges, columns[f"samples_{i}"])

@@ -26,8 +26,6 @@ from depgraph.schedule.waits_jit import (
 from depgraph.system.record_tables import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.gpu.sm_resources import SmResources
@@ -47,7 +45,6 @@ def run_rules(
     resources: SmResources,
     sms: float,
     *,
-    device_order: Sequence[int] | None = None,
     sharing: SmSharing | None = None,
 ) -> Schedule:
     """Schedule the blocks of a graph by some rules.
@@ -59,8 +56,6 @@ def run_rules(
     durations : float64[n_blocks]
     sms : float
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
-    device_order : sequence of int, optional
-        Order of SMs that decides ties; default ascending.
     sharing : SmSharing, optional
         How blocks on one SM slow each other; `durations` are then the work of the blocks.
 
@@ -108,8 +103,6 @@ def run_rules(
         block = int(stuck[0] - graph.first_block[operation])
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
     sm = np.minimum(sm, np.int32(placed.sms - 1))  # what runs on no SM is shown on the last
-    if device_order is not None:
-        sm = np.asarray(device_order, np.int32)[sm]
     if placed.sharing is not None:
         return Schedule(name, start, end, sm)
     if rules.launching is not None and launches is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import iadd
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -142,6 +143,11 @@ class Damage:
     path: str | None = None
 
 
+# Of a `ScannedPart`: what it counts by names, and by numbers.
+COUNTERS = ("skipped", "opcodes", "warnings")
+NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes", "text_bytes")
+
+
 @dataclass(slots=True)
 class ScannedPart:
     """The result of scanning one part of a trace (a byte range of a log, a kernel file)."""
@@ -179,6 +185,12 @@ class ScannedPart:
     bytes: int = 0
     text_bytes: int = 0  # size of its text, decompressed
     path: str | None = None  # the file that the part is cut from, if the trace has several
+
+    def count(self, other: ScannedPart) -> None:
+        """Add what another part counts, and its allocations."""
+        for name in (*COUNTERS, *NUMBERS, "allocations"):
+            setattr(self, name, iadd(getattr(self, name), getattr(other, name)))
+        self.shows_bulk |= other.shows_bulk
 
 
 RANGE, TILES = "range", "tiles"
