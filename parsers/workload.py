@@ -31,15 +31,15 @@ from depgraph.parsers.described_file import (
     TIME,
     DescribedProgram,
     dimensions,
+    read_collective,
+    read_links,
 )
-from depgraph.parsers.described_links import read_collective, read_links
 from depgraph.system.described import REQUIRED, Field, anything, flag, one_of, real, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.toml_file import show_value
 
 if TYPE_CHECKING:
-    from depgraph.graph.communication import Link
-    from depgraph.graph.program import Extraction
+    from depgraph.graph.program import Extraction, Link
 
 
 _MOST_KERNELS = 1 << 16

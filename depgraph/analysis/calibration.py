@@ -21,8 +21,7 @@ from depgraph.analysis.measured_programs import (
 )
 from depgraph.errors import ModelError
 from depgraph.gpu.model import CONSTANTS, available_gpus, gpu_for_architecture, load_gpu
-from depgraph.gpu.sm_resources import DEFAULT_GPU
-from depgraph.gpu.sm_sharing import calibrated_gpu
+from depgraph.gpu.sm_resources import DEFAULT_GPU, calibrated_gpu
 from depgraph.system.toml_file import toml_text
 
 if TYPE_CHECKING:

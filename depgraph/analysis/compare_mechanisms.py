@@ -14,7 +14,7 @@ from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
-from depgraph.schedule.anomalies import Swept, anomaly_notes
+from depgraph.schedule.schedule import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
 from depgraph.system.steps import NOBODY

@@ -204,7 +204,7 @@ def _scanned(
 ) -> Generator[Scanned]:
     if resume is None:
         return scan_parts(trace, workers, files, most_ranges)
-    from depgraph.extraction.checkpoint import ResumableScan, open_folder
+    from depgraph.extraction.scan import ResumableScan, open_folder
 
     files.keep_open(open_folder(resume))
     return workers.map(ResumableScan(resume, most_ranges), trace.tasks())

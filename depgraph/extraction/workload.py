@@ -11,9 +11,16 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.communication import Collective, Communication, Link
 from depgraph.graph.launches import DeviceLaunches
-from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resources
+from depgraph.graph.program import (
+    BlockCounts,
+    Collective,
+    Communication,
+    Extraction,
+    Kernel,
+    Link,
+    launch_resources,
+)
 from depgraph.trace.records import Dim3, KernelLaunch
 
 if TYPE_CHECKING:

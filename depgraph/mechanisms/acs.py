@@ -16,8 +16,7 @@ from depgraph.mechanisms.base import (
     Remembered,
     dependent_operations,
 )
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import Launching, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.schedule.anomalies import ANOMALY
+from depgraph.schedule.schedule import ANOMALY
 from depgraph.system import limits
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import in_short

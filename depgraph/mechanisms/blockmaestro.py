@@ -10,8 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import INVOCATION, ahead
+from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
 from depgraph.schedule.policy import (
     ALL_ENDED,
     IGNORED,

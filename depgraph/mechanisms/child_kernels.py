@@ -10,8 +10,7 @@ import numpy as np
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import serialized
+from depgraph.mechanisms.costs import Charges, Cost, serialized
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted, show_number

@@ -11,8 +11,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, whole_number, whole_numbers
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import LAUNCH, serialized
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.schedule.policy import Against, Rules
 
 if TYPE_CHECKING:

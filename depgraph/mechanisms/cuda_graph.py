@@ -9,8 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import Launching, first, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, first, gated
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Gates, Rules
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import Charges, Cost, parse_cost
-from depgraph.mechanisms.launching import Launching, ahead, once, one_by_one
+from depgraph.mechanisms.costs import Charges, Cost, Launching, ahead, once, one_by_one, parse_cost
 from depgraph.mechanisms.mega import workers_of
 from depgraph.schedule.policy import (
     ALL_ENDED,

@@ -12,8 +12,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import INVOCATION, ahead
+from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered
-from depgraph.mechanisms.launching import ahead
+from depgraph.mechanisms.costs import ahead
 from depgraph.schedule.policy import PRIORITIES, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted

@@ -9,8 +9,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 

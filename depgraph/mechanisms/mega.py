@@ -8,8 +8,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import once
+from depgraph.mechanisms.costs import Charges, Cost, once
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, dependent_operations
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.costs import Charges, Cost
-from depgraph.mechanisms.launching import LAUNCH, serialized
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.schedule.policy import Against, Rules
 from depgraph.trace.names import base_name
 

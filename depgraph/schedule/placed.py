@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
+from depgraph.gpu.sm_resources import CarveOuts, SmSharing
 from depgraph.system.record_tables import per
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from depgraph.system.record_tables import writable
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import SmSharing
+    from depgraph.gpu.sm_resources import SmResources, SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.launches import DeviceLaunches
     from depgraph.schedule.launching_jit import Launches

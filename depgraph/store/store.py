@@ -15,8 +15,7 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
-from depgraph.store.columns import CheckedTables
-from depgraph.store.table_checks import kind_of_ranges
+from depgraph.store.columns import CheckedTables, kind_of_ranges
 from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation
 

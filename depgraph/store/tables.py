@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.graph.communication import Communication
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.program import Communication
 from depgraph.store.files import (
     CHECKSUMS,
     IDENTITY_KEY,

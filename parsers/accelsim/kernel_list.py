@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.compression import TraceInput
-from depgraph.trace.records import Damage, MemoryOperation
-from depgraph.trace.sources import FileState, SourceFiles
+from depgraph.trace.records import Damage, FileState, MemoryOperation, SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

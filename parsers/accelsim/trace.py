@@ -19,8 +19,7 @@ from depgraph.parsers.accelsim.kernel_list import (
 )
 from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
 from depgraph.parsers.scanning.compression import TraceStream, compression_of
-from depgraph.trace.records import MemoryOperation, ScannedPart
-from depgraph.trace.sources import unreadable
+from depgraph.trace.records import MemoryOperation, ScannedPart, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
     from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
-    from depgraph.trace.sources import FileState
+    from depgraph.trace.records import FileState, KernelLaunch, Operation, Overflow, PartTask
 
 FORMAT = "accelsim"
 BLIND_SPOTS: tuple[str, ...] = (

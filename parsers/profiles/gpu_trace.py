@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import Header, cells_of, header_of, open_text
-from depgraph.parsers.profiles.units import decimal, exact_bytes, integer, nanoseconds, time_unit
+from depgraph.parsers.profiles.source import (
+    Header,
+    cells_of,
+    decimal,
+    exact_bytes,
+    header_of,
+    integer,
+    nanoseconds,
+    open_text,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

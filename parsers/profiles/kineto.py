@@ -15,8 +15,7 @@ from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import HostSpans
 from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeTrace
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import text_chunks
-from depgraph.parsers.profiles.units import nanoseconds
+from depgraph.parsers.profiles.source import nanoseconds, text_chunks
 from depgraph.store.companions import check_companion, store_named_by
 from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN

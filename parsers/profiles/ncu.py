@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import Header, cells_of, header_of, open_text
-from depgraph.parsers.profiles.units import (
+from depgraph.parsers.profiles.source import (
+    Header,
     NumberFormat,
+    cells_of,
     exact_bytes,
+    header_of,
     integer,
     nanoseconds,
+    open_text,
     time_unit,
 )
 

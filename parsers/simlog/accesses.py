@@ -30,8 +30,8 @@ from depgraph.trace.records import (
     MemoryOperation,
     Ranges,
     ScannedPart,
+    SourceFiles,
 )
-from depgraph.trace.sources import SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
