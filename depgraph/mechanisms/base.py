@@ -72,6 +72,12 @@ def dependent_operations(
     return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
 
 
+def sources_of_each(graph: BlockGraph) -> list[NDArray[np.int32]]:
+    """Return for each operation those it depends on, in program order."""
+    source, target = dependent_operations(graph)
+    return np.split(source, np.searchsorted(target, range(1, graph.n_operations)))
+
+
 class Remembered(Generic[Found]):
     """What a function finds of a program's graph and kernels, once for all sizes of GPU."""
 
