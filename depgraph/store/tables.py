@@ -131,7 +131,7 @@ class StoredTables:
 
     @property
     def identity(self) -> str:
-        """Of the extraction that wrote the files."""
+        """Of the extraction; equal for equal results of equal inputs and options."""
         return self._checksums.identity
 
     def file(self, table: str) -> Path:
@@ -147,7 +147,14 @@ class StoredTables:
         return self._read("kernels")
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow data, or raise what `Store.table` does."""
+        """Return a table as Arrow data.
+
+        Raises
+        ------
+        StoreError
+            If there is no such table, its file has changed since it was written, or its columns
+            are not the schema's.
+        """
         if name not in STORED_TABLES:
             raise StoreError(
                 self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
