@@ -51,13 +51,7 @@ class PathStep:
 
 
 def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
-    """Return the global number of a block.
-
-    Raises
-    ------
-    ModelError
-        If there is no such kernel or block.
-    """
+    """Return the global number of a block; refuse one that there is not."""
     found = np.flatnonzero(graph.kernel == kernel)
     if not len(found):
         kernels = graph.kernel[graph.kernel >= 0]
@@ -74,18 +68,7 @@ def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
 def neighbour_kinds(
     graph: BlockGraph, block: int
 ) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
-    """Find which blocks a block waits for, and which wait for it.
-
-    Parameters
-    ----------
-    block : int
-        Global number.
-
-    Returns
-    -------
-    sources, targets : dict
-        Global block number to kinds of dependence.
-    """
+    """Return the blocks that a block waits for, and that wait for it, with kinds of dependence."""
     membership = np.zeros(len(graph.set_operation), np.bool_)
     membership[list_of_each(graph.set_offsets)[graph.set_blocks == block]] = True
     sources: dict[int, set[str]] = {}

@@ -54,18 +54,7 @@ _HEADINGS = {
 def dependent_operations(
     graph: BlockGraph, joins: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the pairs of operations that depend on one another.
-
-    Parameters
-    ----------
-    joins : bool[n_joins], optional
-        The joins to look at; default all.
-
-    Returns
-    -------
-    sources, targets : int32[n]
-        Each pair once.
-    """
+    """Return the pairs of operations, sources and targets, of all joins or of some."""
     key = graph.join_target_operation.astype(np.int64) * graph.n_operations
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])

@@ -29,25 +29,15 @@ _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A named number of a mechanism that users may change.
-
-    Attributes
-    ----------
-    unit : str
-        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
-    source : str
-        Where the default comes from.
-    is_launch : bool
-        Whether it is a launch cost: charged only where launches cost anything, or if the user
-        gave it.
-    """
+    """A named number of a mechanism that users may change."""
 
     name: str
     default: float
+    # "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     unit: str
     meaning: str
-    source: str
-    is_launch: bool = False
+    source: str  # of the default
+    is_launch: bool = False  # charged only where launches cost anything, or if the user gave it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +53,7 @@ ChangedCosts: TypeAlias = "Mapping[str, Mapping[str, Quantity]]"
 
 
 def parse_cost(text: str) -> tuple[str, str, Quantity]:
-    """Read ``mechanism.cost=value``, such as ``acs-sw.launch=8us``.
-
-    Returns
-    -------
-    mechanism, cost : str
-    quantity : Quantity
-
-    Raises
-    ------
-    ModelError
-        If it is not of this form.
-    """
+    """Read ``mechanism.cost=value``, such as ``acs-sw.launch=8us``: mechanism, cost, quantity."""
     key, equals, amount = text.partition("=")
     mechanism, dot, name = key.strip().rpartition(".")
     match = _QUANTITY.fullmatch(amount.strip())
@@ -100,38 +79,19 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
 
 
 class Charges:
-    """The costs of one mechanism, converted to the unit of the durations.
-
-    Parameters
-    ----------
-    costs : sequence of Cost
-        What the mechanism declares.
-    changed : mapping
-        Name to what the user gave instead.
-    unit : str
-        Of the durations.
-    clock_mhz : float, optional
-        Cycles a microsecond, where known.
-    launches : LaunchModel
-        What launches cost, in the unit of the durations.
-
-    Attributes
-    ----------
-    notes : list of str
-        What was charged, and what could not be.
-    """
+    """The costs of one mechanism, converted to the unit of the durations."""
 
     def __init__(
         self,
-        costs: Sequence[Cost],
-        changed: Mapping[str, Quantity] | None = None,
+        costs: Sequence[Cost],  # what the mechanism declares
+        changed: Mapping[str, Quantity] | None = None,  # what the user gave instead
         *,
-        unit: str = "us",
+        unit: str = "us",  # of the durations
         clock_mhz: float | None = None,
-        launches: LaunchModel = OFF,
+        launches: LaunchModel = OFF,  # in the unit of the durations
     ) -> None:
         self.launches = launches
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what was charged, and what could not be
         self._costs = {cost.name: cost for cost in costs}
         self._changed = dict(changed or {})
         self._unit = unit
@@ -148,13 +108,7 @@ class Charges:
         return cost, Quantity(given.value, given.unit or cost.unit)
 
     def number(self, name: str) -> float:
-        """Return a cost that is not a time: a share or a count.
-
-        Raises
-        ------
-        ModelError
-            If the user gave it another unit, or a count that is no whole number.
-        """
+        """Return a cost that is not a time: a share or a count; refuse one in another unit."""
         cost, given = self._quantity(name)
         if given.unit != cost.unit:
             raise ModelError(f"cost {name!r} is a {cost.unit}, not in {given.unit}")
@@ -168,15 +122,7 @@ class Charges:
     def time(self, name: str, *, default: float | None = None) -> float:
         """Return a time in the unit of the durations; 0 where it cannot be converted.
 
-        Parameters
-        ----------
-        default : float, optional
-            Instead of the cost's own default, in its unit.
-
-        Raises
-        ------
-        ModelError
-            If the user gave it no unit of time.
+        `default` is, in the cost's unit, instead of its own default.
         """
         cost, given = self._quantity(name, default)
         if given.unit not in {*TIMES, LAUNCHES}:

@@ -19,28 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The child kernels of a schedule: what blocks launched, and when each child block ran.
+    """The child kernels of a schedule: what blocks launched, and when each child block ran."""
 
-    Attributes
-    ----------
-    launched, issued : bool[n_launches], float64[n_launches]
-        Which launches were made, and when each was through and its child began to wait.
-    launch, block : int64[n]
-        Of each child block the launch, and its number within the child.
-    start, end : float64[n]
-    sm : int32[n]
-    over : float
-        When the last kernel knows that its last child has ended.
-    """
-
-    launched: NDArray[np.bool_]
-    issued: NDArray[np.float64]
-    launch: NDArray[np.int64]
-    block: NDArray[np.int64]
+    launched: NDArray[np.bool_]  # [n_launches]: which launches were made
+    issued: NDArray[np.float64]  # [n_launches]: when each was through and its child began to wait
+    launch: NDArray[np.int64]  # [n]: of each child block
+    block: NDArray[np.int64]  # [n]: its number within the child
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     sm: NDArray[np.int32]
-    over: float
+    over: float  # when the last kernel knows that its last child has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +65,7 @@ class Schedule:
     def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
         """Return the schedule with the blocks of all children after those of the program.
 
-        Parameters
-        ----------
-        launches : DeviceLaunches or None
-            Those of the program. A child that is not launched is on SM -1, at no time.
+        A child that is not launched is on SM -1, at no time.
         """
         if launches is None:
             return self
@@ -119,11 +104,7 @@ class Schedule:
 def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule:
     """Return when blocks run, where some also wait in a slot: their last part, as they end.
 
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-        Where blocks launch child kernels, how long they run depends on the schedule: nothing
-        changes.
+    Where blocks launch child kernels, how long they run depends on the schedule: nothing changes.
     """
     if schedule.children is not None:
         return schedule
@@ -133,19 +114,9 @@ def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule
 def utilization_over_time(
     schedule: Schedule, shares: NDArray[np.float64], sms: int, edges: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Average utilization between instants; exact, not sampled.
+    """Average utilization, 0 to 1, between ascending instants; exact, not sampled.
 
-    Parameters
-    ----------
-    shares : float64[n_blocks]
-        Share of an SM that each block takes.
-    edges : float64[n + 1]
-        Ascending instants, in the unit of the schedule.
-
-    Returns
-    -------
-    float64[n]
-        0 to 1.
+    `shares` is what each block takes of an SM, `edges` float64[n + 1] in the unit of the schedule.
     """
     busy = _area_before(edges, schedule.start, shares) - _area_before(edges, schedule.end, shares)
     widths = np.diff(edges)
@@ -165,13 +136,7 @@ def _area_before(
 
 
 def slots_on_sm(schedule: Schedule) -> NDArray[np.int32]:
-    """Deal the blocks that run at once on one SM out to slots, so that none overlap in a slot.
-
-    Returns
-    -------
-    int32[n_blocks]
-        0 is the first slot of each SM; a slot is taken again as soon as it is free.
-    """
+    """Deal blocks of an SM out to slots from 0, none overlapping in a slot: int32[n_blocks]."""
     import heapq
 
     slot = np.zeros(len(schedule.start), np.int32)
@@ -201,40 +166,19 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One point of a sweep.
+    """One point of a sweep."""
 
-    Attributes
-    ----------
-    label : str
-        Of the row.
-    freedom : (str, float) or None
-        Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
-    slower_because : str
-        Why it may be slower than a point of the sweep with less freedom.
-    """
-
-    label: str
+    label: str  # of the row
+    # Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
     freedom: tuple[str, float] | None
     sms: float
     makespan: float
-    slower_because: str = ANOMALY
+    slower_because: str = ANOMALY  # than a point of the sweep with less freedom
 
 
 def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
-    """Say of each point of a sweep which one with less room is faster.
+    """Say of each point of a sweep which one with less room, or a smaller parameter, is faster.
 
-    Parameters
-    ----------
-    unit : str
-        Of the makespans.
-
-    Returns
-    -------
-    list of tuple of str
-        A sentence for each point that is slower on more SMs, or with a larger parameter.
-
-    Notes
-    -----
     Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied Mathematics
     17(2), 1969: a schedule that takes what is ready may become longer with more machines, shorter
     jobs or fewer constraints.

@@ -46,22 +46,10 @@ def run_rules(
     *,
     sharing: SmSharing | None = None,
 ) -> Schedule:
-    """Schedule the blocks of a graph by some rules.
+    """Schedule the blocks of a graph by some rules, or raise a `DeadlockError`.
 
-    Parameters
-    ----------
-    name : str
-        Of the schedule.
-    durations : float64[n_blocks]
-    sms : float
-        Number of SMs, infinite for no limit: all blocks then stand on SM 0.
-    sharing : SmSharing, optional
-        How blocks on one SM slow each other; `durations` are then the work of the blocks.
-
-    Raises
-    ------
-    DeadlockError
-        If the rules let some block wait forever.
+    On infinitely many SMs all blocks stand on SM 0. Where blocks on one SM slow each other
+    (`sharing`), `durations` are the work of the blocks.
     """
     graph = rules.graph or graph
     program = graph

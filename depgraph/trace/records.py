@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import iadd
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -192,7 +191,9 @@ class ScannedPart:
     def count(self, other: ScannedPart) -> None:
         """Add what another part counts, and its allocations."""
         for name in (*COUNTERS, *NUMBERS, "allocations"):
-            setattr(self, name, iadd(getattr(self, name), getattr(other, name)))
+            total = getattr(self, name)
+            total += getattr(other, name)
+            setattr(self, name, total)
         self.shows_bulk |= other.shows_bulk
 
 
@@ -241,7 +242,7 @@ class ProgramOrder(Protocol):
 
 
 class Trace(Protocol):
-    """An opened trace of any format."""
+    """An opened trace of any format, which may be a subclass for what is usual."""
 
     format: str
     name: str
@@ -250,7 +251,8 @@ class Trace(Protocol):
 
     @property
     def input_bytes(self) -> int | None:
-        """Size of the input files; None where it is not known."""
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return self.sources.bytes if self.sources.paths else None
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in its order."""
@@ -258,8 +260,9 @@ class Trace(Protocol):
     def program_order(self) -> ProgramOrder:
         """Return what numbers the operations of this trace."""
 
-    def untraced(self, launch: KernelLaunch) -> str | None:
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
         """Say what a kernel's name tells is not shown, where no kernel shows such instructions."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,12 +204,8 @@ class KernelColumns:
         """Put the kernels in launch order; `more` goes to `KernelProfile`.
 
         They are ordered by kernel number where all have one, else by process and correlation
-        id, else by start, else as listed. `start_origin` is added to all starts.
-
-        Raises
-        ------
-        ProfileError
-            If there is no kernel, `hint` then says what to do; or a GPU has impossibly many SMs.
+        id, else by start, else as listed. `start_origin` is added to all starts. Where there is no
+        kernel `hint` says what to do.
         """
         memory = self._memory
         if memory is not None and (unusable := memory.n_unusable):

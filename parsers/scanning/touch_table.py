@@ -23,15 +23,10 @@ def pack_block(x: int, y: int, z: int) -> int:
 
 
 class TouchTable:
-    """Rows, one a block of a launch, and the byte ranges that belong to them.
-
-    Attributes
-    ----------
-    arrays : Touches
-        What the scanner sees of it.
-    """
+    """Rows, one a block of a launch, and the byte ranges that belong to them."""
 
     def __init__(self, overflow: Overflow | None = None) -> None:
+        # As the scanner sees it:
         self.arrays = Touches(_new_rows(_ROWS), _new_ranges(_RANGES), np.zeros(2, np.int64))
         self._limit(overflow)
 
