@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -54,7 +54,7 @@ _HEADINGS = {
 def dependent_operations(
     graph: BlockGraph, joins: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the pairs of operations, sources and targets, of all joins or of some."""
+    """Return the pairs of operations that depend on one another, each once."""
     key = graph.join_target_operation.astype(np.int64) * graph.n_operations
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])
@@ -125,6 +125,8 @@ class Mechanism(ABC):
     least_architecture: int = 0
     asked_by_name: bool = True
     only_where_available: bool = False
+    shown: tuple[object, ...] = ()  # parameters that its rows name
+    takes: ClassVar[tuple[Callable[[str, str], Any], ...]] = ()  # readers of parameters
 
     def lacking_on(self, gpu: Gpu) -> str:
         """Say what a GPU lacks for this mechanism; empty where it has it."""
@@ -138,7 +140,7 @@ class Mechanism(ABC):
     @property
     def label(self) -> str:
         """What a row of this mechanism, with its parameters, is called."""
-        return self.name
+        return f"{self.name}({','.join(map(str, self.shown))})" if self.shown else self.name
 
     @property
     def freedom(self) -> tuple[str, float] | None:
@@ -159,12 +161,20 @@ class Mechanism(ABC):
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Return the mechanism for the parameters in parentheses after its name.
 
+        They are read by `takes`, one reader each, which get the name of the mechanism, too.
+
         Raises
         ------
         ModelError
             If it takes none or other ones.
         """
-        raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
+        if not cls.takes:
+            given = in_short(",".join(parameters))
+            raise ModelError(f"{cls.name} takes no parameters, not ({given})")
+        if not 1 <= len(parameters) <= len(cls.takes):
+            raise ModelError(f"give {cls.signature}")
+        readers = cls.takes[: len(parameters)]
+        return cls(*(r(cls.name, text) for r, text in zip(readers, parameters, strict=True)))
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:
@@ -188,17 +198,13 @@ class Numbered(Mechanism):
     """A mechanism with whole numbers as parameters, which its rows name unless they are usual."""
 
     usual: ClassVar[tuple[int, ...]] = ()
+    most: ClassVar[int] = LARGEST_PARAMETER
     more_is_freer: ClassVar[bool] = False  # a larger number should be no slower
 
     def __init__(self, *numbers: int) -> None:
         super().__init__()
         self._numbers = numbers
-
-    @property
-    def label(self) -> str:
-        """The name, with the numbers if they are not the usual ones."""
-        numbers = ",".join(map(str, self._numbers))
-        return self.name if self._numbers == self.usual else f"{self.name}({numbers})"
+        self.shown = () if numbers == self.usual else numbers
 
     @property
     def freedom(self) -> tuple[str, float] | None:
@@ -209,6 +215,12 @@ class Numbered(Mechanism):
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read as many whole numbers from 1 as the signature names."""
         return cls(*whole_numbers(cls, parameters, cls.signature.count(",") + 1))
+
+
+def word(mechanism: str, text: str) -> str:
+    """Read a parameter that the mechanism looks at itself."""
+    del mechanism
+    return text
 
 
 def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
@@ -229,8 +241,8 @@ def share(mechanism: str, text: str) -> float:
     return value
 
 
-def whole_numbers(kind: type[Mechanism], parameters: Sequence[str], n: int) -> list[int]:
+def whole_numbers(kind: type[Numbered], parameters: Sequence[str], n: int) -> list[int]:
     """Read `n` parameters that are whole numbers from 1; refuse more or fewer."""
     if len(parameters) != n:
         raise ModelError(f"give {kind.signature}")
-    return [whole_number(kind.name, text) for text in parameters]
+    return [whole_number(kind.name, text, most=kind.most) for text in parameters]

@@ -36,8 +36,10 @@ class Cost:
     # "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     unit: str
     meaning: str
-    source: str  # of the default
-    is_launch: bool = False  # charged only where launches cost anything, or if the user gave it
+    source: str  # where the default comes from
+    # Whether it is a launch cost: charged only where launches cost anything, or if the user gave
+    # it.
+    is_launch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

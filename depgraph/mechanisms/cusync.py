@@ -64,11 +64,7 @@ class CuSyncRow(Mechanism):
     def __init__(self, *, waits_for_placement: bool = True) -> None:
         self.waits_for_placement = waits_for_placement
         self._waits = Remembered(_row_waits)
-
-    @property
-    def label(self) -> str:
-        """The name, with what is left out of cuSync's rules."""
-        return self.name if self.waits_for_placement else f"{self.name}(nowait)"
+        self.shown = () if waits_for_placement else ("nowait",)
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
