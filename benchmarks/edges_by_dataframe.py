@@ -78,7 +78,7 @@ Edges = dict[str, "NDArray[Any]"]
 
 def by_depgraph(touched: Touched) -> Edges:
     """Sweep over the addresses as depgraph does, and expand the edges."""
-    from depgraph.dependence.sweep import find_dependences
+    from depgraph.dependence.sweep import build_graph, sweep
     from depgraph.footprint.footprints import Footprints
     from depgraph.system.compiled import compile_always
 
@@ -91,8 +91,8 @@ def by_depgraph(touched: Touched) -> Edges:
         touched.end.astype(np.uint64),
     )
     known = touched.graph
-    graph, _ = find_dependences(footprints, known.first_block, known.kernel)
-    return expanded(graph)
+    swept = sweep(footprints, known.operation_of_block, known.n_operations)
+    return expanded(build_graph([swept], known.first_block, known.kernel))
 
 
 def expanded(graph: BlockGraph) -> Edges:

@@ -42,15 +42,7 @@ _MAGIC = "%%MatrixMarket matrix coordinate"
 
 
 def rmat(scale: int, degree: int) -> Csr:
-    """Make a graph of a power law, the same each time; as `read_csr` returns one.
-
-    Parameters
-    ----------
-    scale : int
-        The graph has ``2 ** scale`` vertices.
-    degree : int
-        Edges a vertex on average, each counted at both ends.
-    """
+    """Make a graph of a power law: 2^`scale` vertices, so many edges at each on average."""
     n = 1 << scale
     quarter = np.random.default_rng(0).choice(
         4, (scale, n * degree // 2), p=(0.57, 0.19, 0.19, 0.05)

@@ -24,14 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import Tensor
 
     Program = Callable[[], Tensor]
 

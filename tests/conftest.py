@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import hypothesis
 import numba
 import pytest
 from compiling import compile_in_turn
+from stores import write_times
 
 import depgraph
 from depgraph import parsers
 from depgraph.cli import main
 from depgraph.cli.first_run import FIRST_RUN
-from depgraph.samples import sample_path
+from depgraph.samples import RECORDING, sample_path
 from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
@@ -93,6 +95,22 @@ def sample_store(tmp_path_factory):
         subprocess.run(command, check=True, env=environment)
         return depgraph.Store(path)
     return depgraph.extract(parsers.open_trace(sample_path()), path)
+
+
+@pytest.fixture(scope="session")
+def recorded_store(tmp_path_factory):
+    """Return the folder of the packaged recording's store; tests only read it."""
+    path = tmp_path_factory.mktemp("recorded") / "it.out"
+    depgraph.extract(parsers.open_trace(sample_path(RECORDING)), path)
+    return path
+
+
+@pytest.fixture
+def timed_store(recorded_store, tmp_path):
+    """Return a store of the packaged recording with its times beside it."""
+    store = depgraph.Store(shutil.copytree(recorded_store, tmp_path / "it.out"))
+    write_times(store, store.identity)
+    return store
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from depgraph.system.text import counted
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
-    from depgraph.gpu.measured_errors import MeasuredErrors
+    from depgraph.gpu.model_file import MeasuredErrors
     from depgraph.scenario.work_alone import Contention
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"

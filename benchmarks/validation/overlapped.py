@@ -19,7 +19,7 @@ import numpy as np
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
-from depgraph.graph.communication import Collective, Link
+from depgraph.graph.program import Collective, Link
 from depgraph.mechanisms import find_mechanisms
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from depgraph.cli.options.model import ModelOptions
 from depgraph.cli.options.shared import DEFAULT_STORE
 from depgraph.errors import SuiteError
+from depgraph.system.described import DescribedFile, Field, anything, items, text
 from depgraph.system.text import as_file_name
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ SUFFIX = ".toml"
 PROGRAM_OPTIONS = frozenset({"sms", "kinds", *ModelOptions.__annotations__})
 """Parameters that say which program on which GPU is meant: a suite file may state them."""
 _INSTEAD = {"gpu": "gpu_file", "gpu_file": "gpu"}
-_ABOUT = ("name", "store", "trace")
 _STORE_SUFFIX = ".out"
 
 
@@ -90,55 +90,58 @@ def _short_name(store: str) -> str:
     return path.name.removesuffix(_STORE_SUFFIX) or store
 
 
-class _SuiteFile:
-    """Reads a suite file; faults name the line of the key they are about."""
+def _file_names(value: object) -> tuple[str, ...]:
+    return tuple(items(text, "a file name")([value] if isinstance(value, str) else value))
+
+
+_PROGRAMS = Field("program", anything, "tables")
+_ABOUT = (
+    Field("name", text, "what tables call it", default=""),
+    Field("store", text, "folder", default=""),
+    Field("trace", _file_names, "what the store is made of where there is none", default=()),
+)
+
+
+class _SuiteFile(DescribedFile):
+    """Reads a suite file."""
+
+    _TOP_LINE = None
 
     def __init__(self, path: Path, command: click.Command) -> None:
-        from depgraph.system.toml_file import TomlError, parse_toml, read_toml_text
-
-        self._path, self._command = path, command
+        super().__init__(path)
+        self._command = command
         self._options = {
             option.opts[0].removeprefix("--"): option
             for option in command.params
             if option.name in PROGRAM_OPTIONS and isinstance(option, click.Option)
         }
-        try:
-            self._text = read_toml_text(path)
-            self._content = parse_toml(self._text)
-        except OSError as error:
-            raise SuiteError(path, error.strerror or "cannot be read") from None
-        except TomlError as error:
-            raise SuiteError(path, error.found, line=error.line) from None
+        self._stating = [Field(key, anything, "") for key in self._options]
+
+    def error(self, found: str, hint: str, line: int | None) -> SuiteError:
+        """Return what a fault is raised as."""
+        return SuiteError(self.path, found, hint, line=line)
 
     def programs(self) -> list[Program]:
         """Return the programs that the file names."""
-        if "kernel" in self._content:
+        if "kernel" in self.content:
             hint = "make a store of it first with: depgraph extract"
-            raise SuiteError(self._path, "describes one program, not a suite", hint)
-        self._check_keys("", 0, self._content, ("program",))
-        tables = self._content.get("program")
+            raise self.error("describes one program, not a suite", hint, None)
+        self.check_keys("", 0, self.content, [_PROGRAMS, *self._stating])
+        tables = self.content.get("program")
         if not isinstance(tables, list) or not tables:
-            self._fail("", 0, "program", "no programs", "give [[program]] tables")
-        shared = self._stated("", 0, self._content)
+            self.fail("", 0, "program", "no programs", "give [[program]] tables")
+        shared = self._stated("", 0, self.content)
         return [self._program(i, table, shared) for i, table in enumerate(tables)]
 
-    def _program(
-        self, index: int, table: Any, shared: Mapping[str, tuple[str, ...]]
-    ) -> Program:  # fmt: skip
-        if not isinstance(table, dict):
-            self._fail("program", index, "", "not a table", "write [[program]]")
-        self._check_keys("program", index, table, _ABOUT)
-        name, store = (self._text_of(index, table, key) for key in ("name", "store"))
-        traces = table.get("trace", [])
-        traces = [traces] if isinstance(traces, str) else traces
-        if not isinstance(traces, list) or not all(isinstance(t, str) and t for t in traces):
-            self._fail("program", index, "trace", "trace is no text", "give a file name")
+    def _program(self, i: int, table: Any, shared: Mapping[str, tuple[str, ...]]) -> Program:
+        values = self.table("program", i, table, [*_ABOUT, *self._stating])
+        name, store, traces = (values[field.key] for field in _ABOUT)
         if not store and not traces:
-            self._fail("program", index, "", "a program without store or trace", "give one of them")
+            self.fail("program", i, "", "a program without store or trace", "give one of them")
         if not store:
             stem = name or Path(traces[0]).name.split(".")[0]
             store = as_file_name(stem) + _STORE_SUFFIX
-        own = self._stated("program", index, table)
+        own = self._stated("program", i, table)
         replaced = {_INSTEAD[name] for name in own if name in _INSTEAD}
         options = {k: w for k, w in shared.items() if k not in own and k not in replaced} | own
         program = Program(
@@ -147,10 +150,10 @@ class _SuiteFile:
             tuple(map(self._beside, traces)),
             tuple(options.items()),
         )
-        self._check_values(index, program)
+        self._check_values(i, program)
         return program
 
-    def _stated(self, table: str, index: int, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _stated(self, kind: str, i: int, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that a table states, by parameter, as words."""
         stated = {}
         for key, value in content.items():
@@ -161,45 +164,22 @@ class _SuiteFile:
             is_fit = isinstance(value, bool) == bool(option.is_flag)
             if not is_fit or not all(isinstance(each, str | int | float) for each in values):
                 expected = "true or false" if option.is_flag else "text or a number"
-                self._fail(table, index, key, f"{key} is of no use", f"give {expected}")
-            texts = [
-                self._beside(text) if is_path(option, text) else text for text in map(str, values)
-            ]
-            words = [f"--{key}"] if option.is_flag else [f"--{key}={text}" for text in texts]
+                self.fail(kind, i, key, f"{key} is of no use", f"give {expected}")
+            given = [self._beside(v) if is_path(option, v) else v for v in map(str, values)]
+            words = [f"--{key}"] if option.is_flag else [f"--{key}={each}" for each in given]
             stated[option.name or key] = tuple(words)
         return stated
 
-    def _check_values(self, index: int, program: Program) -> None:
+    def _check_values(self, i: int, program: Program) -> None:
         """Let the command read the options of a program, so that a wrong one is found at once."""
         try:
             self._command.make_context(self._command.name, program.words()).close()
         except click.UsageError as error:
-            self._fail("program", index, "", error.format_message().rstrip("."), "")
-
-    def _text_of(self, index: int, table: Mapping[str, Any], key: str) -> str:
-        value = table.get(key, "")
-        if not isinstance(value, str) or (key in table and not value):
-            self._fail("program", index, key, f"{key} is no text", "give text")
-        return str(value)
-
-    def _check_keys(
-        self, table: str, index: int, content: dict[str, Any], others: Sequence[str]
-    ) -> None:
-        from depgraph.system.toml_file import TomlError, check_keys
-
-        try:
-            check_keys(self._text, content, (*others, *self._options), table, index)
-        except TomlError as error:
-            raise SuiteError(self._path, error.found, error.hint, line=error.line) from None
-
-    def _fail(self, table: str, index: int, key: str, found: str, hint: str) -> NoReturn:
-        from depgraph.system.toml_file import line_of_key
-
-        raise SuiteError(self._path, found, hint, line=line_of_key(self._text, key, table, index))
+            self.fail("program", i, "", error.format_message().rstrip("."), "")
 
     def _beside(self, name: str) -> str:
         """Return a path that stands in the file as seen from the current folder."""
-        return os.path.normpath(self._path.parent / name)
+        return os.path.normpath(self.path.parent / name)
 
 
 def is_path(option: click.Parameter, value: str) -> bool:

@@ -18,8 +18,7 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import Rules
-from depgraph.schedule.priorities import PRIORITIES
+from depgraph.schedule.policy import PRIORITIES, Rules
 from depgraph.schedule.schedule import Schedule
 from depgraph.system.steps import NOBODY
 from depgraph.system.workers import available_jobs

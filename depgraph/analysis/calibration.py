@@ -21,16 +21,15 @@ from depgraph.analysis.measured_programs import (
 )
 from depgraph.errors import ModelError
 from depgraph.gpu.model import CONSTANTS, available_gpus, gpu_for_architecture, load_gpu
-from depgraph.gpu.sm_resources import DEFAULT_GPU
-from depgraph.gpu.sm_sharing import calibrated_gpu
+from depgraph.gpu.sm_resources import DEFAULT_GPU, calibrated_gpu
 from depgraph.system.toml_file import toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.analysis.measured_programs import MeasuredProgram, Measurements
-    from depgraph.gpu.measured_errors import MeasuredErrors
     from depgraph.gpu.model import Gpu
+    from depgraph.gpu.model_file import MeasuredErrors
     from depgraph.scenario.scenario import Scenario
 
 _SHARING = ("contention", "block_spread", "kernel_lead_us")

@@ -12,12 +12,12 @@ from depgraph.analysis.basis import Basis
 from depgraph.analysis.launch_figures import launch_figures
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
-from depgraph.graph.communication import Communication
+from depgraph.graph.program import Communication
 from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
-from depgraph.schedule.anomalies import Swept, anomaly_notes
+from depgraph.schedule.schedule import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio, share_of_gain
 from depgraph.system.steps import NOBODY

@@ -11,7 +11,7 @@ import numpy as np
 from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
 from depgraph.analysis.outcome import limits_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
-from depgraph.gpu.measured_errors import MeasuredErrors
+from depgraph.gpu.model_file import MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.scenario.contention import contended_bound

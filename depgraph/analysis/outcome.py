@@ -11,8 +11,8 @@ from depgraph.analysis.launch_costs import launch_costs
 from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
 from depgraph.scenario.contention import longest_path
-from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
+from depgraph.schedule.schedule import ANOMALY
 from depgraph.system.ratios import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:

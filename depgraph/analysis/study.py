@@ -29,7 +29,7 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.queries import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
-from depgraph.schedule.priorities import PRIORITIES
+from depgraph.schedule.policy import PRIORITIES
 from depgraph.system.ratios import ratio, share_of
 from depgraph.system.steps import NOBODY
 

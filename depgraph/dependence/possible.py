@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence.sweep import build_graph, sweep_spaces
+from depgraph.dependence.sweep import SetPairs, build_graph, sweep_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, cut_to_spans
 from depgraph.graph.builder import extend, with_possible_joins_of
@@ -22,7 +22,6 @@ from depgraph.trace.records import RANGE, TILES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from depgraph.dependence.sweep import SetPairs
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
-from depgraph.footprint.footprints import stack_footprints
+from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph.builder import assemble
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.graph.lists import (
@@ -19,14 +19,13 @@ from depgraph.graph.lists import (
     list_offsets,
 )
 from depgraph.graph.lists_jit import intern_lists
-from depgraph.trace.records import KernelLaunch
+from depgraph.trace.records import KernelLaunch, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import (
         AddressSpaces,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
         Operations,
         PerOperation,
     )
-    from depgraph.trace.records import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +119,6 @@ def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
             latest = numbers.setdefault(key, len(numbers))
         result[at] = latest
     return result if len(numbers) > 1 else None
-
-
-def find_dependences(
-    footprints: Footprints,
-    first_block: FirstBlocks,
-    kernel: KernelNumbers,
-    frees: Footprints | None = None,
-) -> tuple[BlockGraph, NDArray[np.int64]]:
-    """Find who depends on whom, byte by byte, and the bytes that blocks of a kernel share."""
-    swept = sweep(footprints, list_of_each(first_block), len(kernel), frees)
-    return build_graph([swept], first_block, kernel, frees), swept.shared_bytes
 
 
 def build_graph(

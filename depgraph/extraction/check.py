@@ -134,11 +134,11 @@ def check_trace(
         kernels=kernels,
         copies=sum(isinstance(o, MemoryOperation) for o in collector.operations),
         problems=[*faults, *_warnings(collector, kernels, ldgsts.blocks)],
-        skipped=dict(collector.skipped.most_common()),
+        skipped=dict(collector.total.skipped.most_common()),
         blind_spots=tuple(trace.blind_spots),
-        lines=collector.lines,
-        bytes=collector.bytes,
-        text_bytes=collector.text_bytes,
+        lines=collector.total.lines,
+        bytes=collector.total.bytes,
+        text_bytes=collector.total.text_bytes,
     )
 
 
@@ -168,7 +168,7 @@ class _LdgstsRows:
 def _warnings(
     collector: Collector, kernels: list[Kernel], ldgsts_blocks: list[Blocks]
 ) -> list[Problem]:
-    warnings = collector.warnings.most_common()
+    warnings = collector.total.warnings.most_common()
     found = [Problem(is_error=False, found=w, count=n) for w, n in warnings]
     blocks = np.unique(np.concatenate([np.empty(0, np.int32), *ldgsts_blocks]))
     first = [k.first_block for k in kernels]

@@ -16,7 +16,7 @@ from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, grown
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
-from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
+from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation, ScannedPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts
     from depgraph.system.arrays import AddressSpaces, Blocks, BlockTimes, PerBlock
-    from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, BlockTouches, Operation, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
 _DAMAGED_LINES_LIMIT = 0.01
@@ -87,12 +87,7 @@ class Collector:
     ) -> None:
         self.trace = trace
         self.numbers = BlockNumbers(trace, kernels, most_blocks)
-        self.skipped: Counter[str] = Counter()
-        self.warnings: Counter[str] = Counter()
-        self.opcodes: Counter[str] = Counter()
-        self.lines = 0
-        self.bytes = 0
-        self.text_bytes = 0
+        self.total = ScannedPart()  # what all parts count together
         # Of operations that write out of sight, though not anywhere: one of `REACHES`.
         self.reach: dict[int, str] = {}
         self._ranges = ranges
@@ -101,13 +96,8 @@ class Collector:
         self._allow_empty = allow_empty
         self._on_damage = on_damage or self._refuse_or_count
         self._untraced: dict[int, str] = {}
-        self._allocations: list[Allocation] = []
         self._possible: list[Footprints] = []
-        self._shows_bulk = False
         self._accesses = 0
-        self._access_lines = 0
-        self._damaged_lines = 0
-        self._damaged_at: Damage | None = None
         self._lines_of: Counter[str | None] = Counter()  # of each file, where there are several
 
     @property
@@ -119,15 +109,9 @@ class Collector:
         """Take the next part, in the order of the trace; `runs` hold more of its ranges."""
         for damage in part.damage:
             self._on_damage(self._placed(damage, part))
-        if part.damaged_line and self._damaged_at is None:
-            self._damaged_at = self._placed(part.damaged_line, part)
-        self._damaged_lines += part.damaged_lines
-        self._access_lines += part.access_lines
-        self.skipped += part.skipped
-        self.warnings += part.warnings
-        self.opcodes += part.opcodes
-        self._shows_bulk |= part.shows_bulk
-        self._allocations += part.allocations
+        if part.damaged_line and self.total.damaged_line is None:
+            self.total.damaged_line = self._placed(part.damaged_line, part)
+        self.total.count(part)
         self._accesses += int(part.touches.accesses.sum())
         places = self.numbers.add(part)
         for launch, reason in part.untraced.items():
@@ -141,10 +125,7 @@ class Collector:
             self._counters.reserve(self.numbers.n_blocks)
             self._counters.add(part, blocks)
             self._ranges.add(part.touches, runs, blocks, self.numbers.n_blocks)
-        self.lines += part.lines
         self._lines_of[part.path] += part.lines
-        self.bytes += part.bytes
-        self.text_bytes += part.text_bytes
 
     def _placed(self, damage: Damage, part: ScannedPart) -> Damage:
         """Let a fault of a part name its file, and count lines from the start of that."""
@@ -161,16 +142,16 @@ class Collector:
                 "trace the program again, or pass --allow-damaged to use what is readable",
                 line=damage.line,
             )
-        self.warnings[damage.found] += 1
+        self.total.warnings[damage.found] += 1
 
     def finish(self) -> None:
         """Add the copies and memsets, and refuse a trace without kernels or one too damaged."""
         if self.numbers.is_empty:
-            if self.bytes == 0:
+            if self.total.bytes == 0:
                 raise TraceError(self.trace.name, "the file is empty", "trace the program again")
             raise TraceError(
                 self.trace.name,
-                f"no kernel launch in {counted(self.lines, 'line')}",
+                f"no kernel launch in {counted(self.total.lines, 'line')}",
                 "give the standard output of a program run under NVBit's mem_trace, "
                 "or an Accel-Sim trace",
             )
@@ -179,9 +160,10 @@ class Collector:
                 f"{self.trace.name}: no kernel is selected; "
                 f"the trace has kernels 0 to {self.numbers.launches - 1}"
             )
-        if self._damaged_lines > _DAMAGED_LINES_LIMIT * self._access_lines:
-            first = self._damaged_at or Damage(1, "access line is damaged", self.trace.name)
-            of_all = f"{self._damaged_lines} of {self._access_lines} access lines"
+        total = self.total
+        if total.damaged_lines > _DAMAGED_LINES_LIMIT * total.access_lines:
+            first = total.damaged_line or Damage(1, "access line is damaged", self.trace.name)
+            of_all = f"{total.damaged_lines} of {total.access_lines} access lines"
             self._on_damage(replace(first, found=f"{first.found}; {of_all} are damaged"))
         self._refuse_empty()
         self._warn_of_spaces()
@@ -207,7 +189,7 @@ class Collector:
                 "record what they touch on the GPU (Compute Sanitizer), or pass --allow-empty",
             )
         seen = int(self._counters.instructions.sum())
-        which = "no readable access" if self._damaged_lines else "no access"
+        which = "no readable access" if self.total.damaged_lines else "no access"
         raise TraceError(
             self.trace.name,
             f"the tracer saw nothing: {counted(launches, 'kernel')} launched, and {which} to "
@@ -219,7 +201,7 @@ class Collector:
     @cached_property
     def allocations(self) -> list[Allocation]:
         """Allocations, where the trace knows of frees."""
-        return self.numbers.without_left_out(self._allocations)
+        return self.numbers.without_left_out(self.total.allocations)
 
     @property
     def possible(self) -> Footprints:
@@ -239,14 +221,14 @@ class Collector:
     def _warn_of_spaces(self) -> None:
         """Warn where the operations do not, or may not, share an address space."""
         if self.space is not None:
-            self.warnings[
+            self.total.warnings[
                 "CUDA contexts or processes, each taken to have memory of its own (dependences "
                 "through peer access or IPC are missing)"
             ] = len(np.unique(self.space))
         launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
         ids = [(o.process, o.context, o.trace_id) for o in launches if o.trace_id is not None]
         if repeated := len(ids) - len(set(ids)):
-            self.warnings[
+            self.total.warnings[
                 "launches with the id of an earlier one, as if of another process (dependences "
                 "between processes are not real)"
             ] = repeated
@@ -264,7 +246,7 @@ class Collector:
         launch = self.operations[operation]
         if operation in self._untraced:
             return self._untraced[operation]
-        if self._shows_bulk or not isinstance(launch, KernelLaunch):
+        if self.total.shows_bulk or not isinstance(launch, KernelLaunch):
             return None
         return self.trace.untraced(launch)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import nvtx
 
 from depgraph.dependence.possible import with_possible_joins, with_possible_writes
-from depgraph.dependence.sweep import build_graph
+from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.compile_ahead import CompileAhead
 from depgraph.extraction.scan import most_ranges, scan_parts
-from depgraph.extraction.shards import ShardAnalysis, analyse_shards
+from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.footprint.spill import RangeStore
 from depgraph.graph.kinds import ALL_KINDS
@@ -28,20 +28,16 @@ from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
 from depgraph.system.work_folder import Scratch
-from depgraph.system.workers import Threads, available_jobs
-from depgraph.trace.records import MemoryOperation
+from depgraph.system.workers import Threads, Workers, available_jobs
+from depgraph.trace.records import MemoryOperation, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
 
-    from depgraph.dependence.sweep import SetPairs
     from depgraph.extraction.numbering import BlockNumbers
     from depgraph.extraction.scan import Scanned
-    from depgraph.extraction.shards import ShardResult
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.store.store import Store
-    from depgraph.system.workers import Workers
-    from depgraph.trace.records import Trace
 
 _SAMPLED_HASH_BYTES = 64 << 20
 # What a thread holds while it scans: a part of the text, and its ranges before they are joined.
@@ -208,7 +204,7 @@ def _scanned(
 ) -> Generator[Scanned]:
     if resume is None:
         return scan_parts(trace, workers, files, most_ranges)
-    from depgraph.extraction.checkpoint import ResumableScan, open_folder
+    from depgraph.extraction.scan import ResumableScan, open_folder
 
     files.keep_open(open_folder(resume))
     return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
@@ -253,12 +249,12 @@ def _extraction_of(
             "format": collector.trace.format,
             "sources": [describe_source(path) for path in collector.trace.sources.paths],
             "options": options,
-            "lines": collector.lines,
-            "input_bytes": collector.bytes,
-            "text_bytes": collector.text_bytes,
-            "opcodes": dict(sorted(collector.opcodes.items())),
-            "skipped": dict(collector.skipped.most_common()),
-            "warnings": dict(collector.warnings.most_common()),
+            "lines": collector.total.lines,
+            "input_bytes": collector.total.bytes,
+            "text_bytes": collector.total.text_bytes,
+            "opcodes": dict(sorted(collector.total.opcodes.items())),
+            "skipped": dict(collector.total.skipped.most_common()),
+            "warnings": dict(collector.total.warnings.most_common()),
             "blind_spots": list(collector.trace.blind_spots),
             "false_edges": false_edges,
             "address_spaces": None if collector.space is None else collector.space.tolist(),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import nvtx
 
 from depgraph.dependence.possible import sweep_possible
-from depgraph.dependence.sweep import sweep_spaces
+from depgraph.dependence.sweep import SetPairs, sweep_spaces
 from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
@@ -19,7 +19,7 @@ from depgraph.footprint.footprints import (
     stack_footprints,
 )
 from depgraph.footprint.ranges_jit import cut_ranges
-from depgraph.footprint.spill import PAGE_BYTES, SpilledFootprints, write_run
+from depgraph.footprint.spill import PAGE_BYTES, RangeStore, Run, SpilledFootprints, write_run
 from depgraph.graph.lists import list_of_each, list_offsets
 from depgraph.system.memory import return_free_memory
 from depgraph.trace.records import READ, WRITE
@@ -27,12 +27,9 @@ from depgraph.trace.records import READ, WRITE
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import Self
 
     from numpy.typing import NDArray
 
-    from depgraph.dependence.sweep import SetPairs
-    from depgraph.footprint.spill import RangeStore, Run
     from depgraph.system.arrays import AddressSpaces, FirstBlocks
     from depgraph.system.work_folder import Scratch
     from depgraph.system.workers import Workers

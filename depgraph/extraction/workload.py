@@ -11,10 +11,17 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.communication import Communication
 from depgraph.graph.launches import DeviceLaunches
-from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resources
-from depgraph.trace.records import KernelLaunch
+from depgraph.graph.program import (
+    BlockCounts,
+    Collective,
+    Communication,
+    Extraction,
+    Kernel,
+    Link,
+    launch_resources,
+)
+from depgraph.trace.records import Dim3, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.communication import Collective, Link
-    from depgraph.trace.records import Dim3
 
     Joins = Iterator[tuple[ArrayLike, ArrayLike, float]]
     """Blocks waited for, blocks that wait, and after which share of their work."""

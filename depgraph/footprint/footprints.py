@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.footprint.ranges_jit import join_ranges
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, LDGSTS_READ, WRITE
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, LDGSTS_READ, WRITE, Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask, Operations
-    from depgraph.trace.records import Allocation
 
 
 GRANULARITIES = (1, 32, 128)

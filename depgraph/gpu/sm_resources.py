@@ -1,4 +1,4 @@
-"""What one SM holds, and what a block of each kernel takes of it: the one resource model."""
+"""What one SM holds, what a block of each kernel takes of it, and how blocks slow each other."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import gpu_for_architecture, load_gpu
+from depgraph.gpu.model import Gpu, gpu_for_architecture, load_gpu
 from depgraph.gpu.occupancy import Resource, occupancy
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.gpu.model import Gpu
     from depgraph.graph.block_graph import BlockGraph
+
 
 DEFAULT_GPU = "H100 SXM"
 RESOURCES = ("block slots", "warps", "registers", "shared memory")
@@ -253,3 +253,87 @@ def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, s
     if architecture is not None:
         what = f"the trace names sm_{architecture}, of which there is no model"
     return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"
+
+
+# A block that holds an eighth of an SM's registers is a load of 1.
+_FULL_LOAD = 8
+# Read off an H100 and an H200 (samples/validation): an empty SM is set to hold twice the blocks of
+# a kernel and one more, for blocks of up to so many threads, but not to more than so much.
+_SMALL_BLOCK = 512
+_MOST_BLOCKS = 32
+_LARGEST_CHOICE = 132 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class CarveOuts:
+    """Which shares of an SM's L1 cache kernels need as shared memory."""
+
+    shared: int  # place of shared memory among the resources
+    least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
+    chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
+
+
+@dataclass(frozen=True, slots=True)
+class SmSharing:
+    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
+
+    slowdown: float
+    load: NDArray[np.float64]  # [n_operations] eighths of the registers; 0 for copies and memsets
+    spread: float  # by what share the work of blocks of one kernel on one SM differs
+    # Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
+    # scenarios that of each operation, in the unit of the durations.
+    lead: float | NDArray[np.float64]
+    carve_outs: CarveOuts | None = None  # None where any two blocks may share an SM
+    # [n_operations] 0 for computation, 1 for communication; None where neither slows the other.
+    side: NDArray[np.int64] | None = None
+    beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
+
+    @property
+    def best_throughput(self) -> float:
+        """The most work times load that an SM does in a unit of time: that of a full one."""
+        return _FULL_LOAD / (1 + self.slowdown * _FULL_LOAD)
+
+
+def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
+    """Work out how the blocks of a program slow each other.
+
+    Of the forms that were tried on 449 programs measured on an H100 and an H200
+    (``samples/validation``), registers told best how much of an SM a block keeps busy.
+    """
+    calibrated = calibrated_gpu(resources.gpu)
+    share = resources.largest_shares
+    if resources.names == RESOURCES:
+        registers = resources.need[:, 2] / resources.capacity[2]
+        share = np.where(registers > 0, registers, share)
+    load = _FULL_LOAD * share
+    return SmSharing(
+        slowdown=calibrated.contention or 0.0,
+        load=load,
+        spread=calibrated.block_spread or 0.0,
+        lead=calibrated.kernel_lead_us or 0.0,
+        carve_outs=_carve_outs(resources) if carve_outs else None,
+    )
+
+
+def calibrated_gpu(gpu: Gpu) -> Gpu:
+    """Return the GPU whose constants count: the H100 where nobody measured this one."""
+    return load_gpu(DEFAULT_GPU) if gpu.contention is None else gpu
+
+
+def _carve_outs(resources: SmResources) -> CarveOuts | None:
+    """Return the carve-outs of kernels whose shared memory is known; None if of none."""
+    gpu = resources.gpu
+    fits = resources.names == RESOURCES and resources.capacity[3] == gpu.shared_bytes_per_sm
+    if not fits or len(gpu.shared_carveouts) <= 1:
+        return None
+    sizes = np.array(gpu.shared_carveouts, np.int64)
+
+    def at_least(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sizes[np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)]
+
+    shared, occupancy = resources.placed[:, 3], resources.occupancy
+    small = resources.need[:, 1] * gpu.warp_size <= _SMALL_BLOCK
+    blocks = np.where(small, np.minimum(_MOST_BLOCKS, 2 * occupancy + 1), occupancy)
+    least = at_least(occupancy * shared)
+    chosen = np.minimum(at_least(blocks * shared), at_least(np.array([_LARGEST_CHOICE])))
+    return CarveOuts(shared=3, least=least, chosen=np.maximum(least, chosen))

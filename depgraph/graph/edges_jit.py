@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from depgraph.graph.lists_jit import SALT, mix64
 from depgraph.system.compiled import compiled, compiled_if_large
-from depgraph.system.hashing_jit import SALT, mix64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

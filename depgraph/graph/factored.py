@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from depgraph.graph.kinds import CODES, KIND_OF_CODE, Basis
 from depgraph.graph.lists import gather_lists, list_of_each
-from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, coded_edges, count_pairs
+from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, PairSummary, coded_edges, count_pairs
 from depgraph.graph.paths_jit import earliest_finish, longest_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.pairs import PairSummary
     from depgraph.system.arrays import (
         Blocks,
         BlockTimes,
@@ -43,53 +41,31 @@ class FactoredGraph:
     target sets waits for every block in each of its source sets. Blocks of kernel k, copies
     included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
     (kernel, copy or memset) in program order.
-
-    Attributes
-    ----------
-    kernel : int32[n_operations]
-        Kernel number of each operation, ``-1 - i`` for copy or memset i.
-    first_block : int64[n_operations + 1]
-    set_operation : int32[n_sets]
-        Ascending.
-    set_offsets, set_blocks : int64[n_sets + 1], int32[...]
-        Members of each set, ascending.
-    join_kind : uint8[n_joins]
-        Index into `KIND_NAMES`.
-    join_source_operation, join_target_operation : int32[n_joins]
-        Joins are sorted by target and source; of a pair the certain ones come first, then by kind.
-    source_offsets, sources : int64[n_joins + 1], int32[...]
-        Source sets of each join.
-    target_offsets, targets : int64[n_joins + 1], int32[...]
-        Target sets of each join.
-    join_basis : uint8[n_joins] or None
-        What each join rests on, a `Basis`; None where all was seen.
-    first_use, last_use : float64[n_set_blocks] or None
-        For each member of each set the share of its work before it first touches what the set
-        shares, rounded up, and after which it has last touched it, rounded down; None where the
-        trace was read without positions.
-    position_step : float
-        How far the two were rounded at most.
-    counted : tuple of PairSummary or None
-        What `pairs` returns, where that is known already.
     """
 
     kernel: KernelNumbers
     first_block: FirstBlocks
+    # Ascending operations of the sets, and members of each set, ascending, too.
     set_operation: Operations
     set_offsets: Offsets
     set_blocks: Blocks
-    join_kind: NDArray[np.uint8]
+    # Joins are sorted by target and source; of a pair the certain ones come first, then by kind.
+    join_kind: NDArray[np.uint8]  # index into `KIND_NAMES`
     join_source_operation: Operations
     join_target_operation: Operations
+    # Source and target sets of each join.
     source_offsets: Offsets
     sources: SetNumbers
     target_offsets: Offsets
     targets: SetNumbers
-    join_basis: NDArray[np.uint8] | None = None
+    join_basis: NDArray[np.uint8] | None = None  # what each rests on, a `Basis`; None: all was seen
+    # [n_set_blocks]: for each member of each set the share of its work before it first touches what
+    # the set shares, rounded up, and after which it has last touched it, rounded down; None where
+    # the trace was read without positions. And how far the two were rounded at most.
     first_use: NDArray[np.float64] | None = None
     last_use: NDArray[np.float64] | None = None
     position_step: float = 0.0
-    counted: tuple[PairSummary, ...] | None = None
+    counted: tuple[PairSummary, ...] | None = None  # what `pairs` returns, where that is known
 
     @property
     def n_blocks(self) -> int:

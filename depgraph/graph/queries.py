@@ -1,4 +1,4 @@
-"""What a block waits for and why, the critical path, and how late each kernel could be."""
+"""What a block waits for and why, the critical path, slack of kernels, the matrix of a pair."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_past
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.lists import list_of_each
+from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import BlockTimes
@@ -48,13 +51,7 @@ class PathStep:
 
 
 def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
-    """Return the global number of a block.
-
-    Raises
-    ------
-    ModelError
-        If there is no such kernel or block.
-    """
+    """Return the global number of a block; refuse one that there is not."""
     found = np.flatnonzero(graph.kernel == kernel)
     if not len(found):
         kernels = graph.kernel[graph.kernel >= 0]
@@ -71,18 +68,7 @@ def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
 def neighbour_kinds(
     graph: BlockGraph, block: int
 ) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
-    """Find which blocks a block waits for, and which wait for it.
-
-    Parameters
-    ----------
-    block : int
-        Global number.
-
-    Returns
-    -------
-    sources, targets : dict
-        Global block number to kinds of dependence.
-    """
+    """Return the blocks that a block waits for, and that wait for it, with kinds of dependence."""
     membership = np.zeros(len(graph.set_operation), np.bool_)
     membership[list_of_each(graph.set_offsets)[graph.set_blocks == block]] = True
     sources: dict[int, set[str]] = {}
@@ -228,3 +214,75 @@ def kernel_slacks(graph: BlockGraph, durations: BlockTimes) -> list[KernelSlack]
         )
         if graph.kernel[i] >= 0 and high > low
     ]
+
+
+_EXACT_CELLS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class PairMatrix:
+    """Dependences between two kernels, binned."""
+
+    # Kernel numbers.
+    source: int
+    target: int
+    # [rows, columns]: share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of
+    # `target`, columns blocks of `source`.
+    density: NDArray[np.float64]
+    source_blocks: int
+    target_blocks: int
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether a cell stands for more than one block pair."""
+        return self.density.shape != (self.target_blocks, self.source_blocks)
+
+
+def clearest_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
+    """Choose the pair whose matrix shows most: RAW, many edges, but not all to all."""
+    between_kernels = [p for p in pairs if p.source >= 0]
+    shaped = [p for p in between_kernels if p.pattern is not Pattern.ALL_TO_ALL]
+    wide = [p for p in shaped if p.awaited > 1 and p.waiting > 1]
+    wide_or_full = [p for p in between_kernels if p.awaited > 1 and p.waiting > 1]
+    ranked = wide, wide_or_full, shaped, between_kernels
+    for candidates in (*([p for p in some if p.raw] for some in ranked), *ranked):
+        if candidates:
+            best = max(candidates, key=lambda p: (p.edges, -p.target, -p.source))
+            return best.source, best.target
+    return None
+
+
+def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) -> PairMatrix:
+    """Return the matrix of edges between two kernels, in at most `size` by `size` cells."""
+    operations = {int(kernel): i for i, kernel in enumerate(graph.kernel)}
+    for kernel in (source, target):
+        if kernel not in operations:
+            raise ModelError(f"there is no kernel {kernel}: the last is {graph.kernel.max()}")
+    source_operation, target_operation = operations[source], operations[target]
+    first_source, n_source = graph.span(source_operation)
+    first_target, n_target = graph.span(target_operation)
+    # Every cell but the last of a row holds as many blocks: unequal ones would show as stripes.
+    wide, high = -(-n_source // size), -(-n_target // size)
+    columns, rows = -(-n_source // wide), -(-n_target // high)
+    exact = n_source * n_target <= _EXACT_CELLS
+    shape = (n_target, n_source) if exact else (rows, columns)
+    found = np.zeros(shape, np.float64)
+    for join in graph.joins_between(source_operation, target_operation):
+        sources = graph.blocks_of(graph.source_lists, join) - first_source
+        targets = graph.blocks_of(graph.target_lists, join) - first_target
+        if exact:
+            found[np.ix_(targets, sources)] = 1.0
+        else:
+            column, in_column = np.unique(sources // wide, return_counts=True)
+            row, in_row = np.unique(targets // high, return_counts=True)
+            found[np.ix_(row, column)] += np.outer(in_row, in_column)
+    if exact and shape != (rows, columns):
+        found = np.add.reduceat(found, np.arange(0, n_target, high), 0)
+        found = np.add.reduceat(found, np.arange(0, n_source, wide), 1)
+    cell = np.outer(_sizes(n_target, high), _sizes(n_source, wide))
+    return PairMatrix(source, target, np.minimum(found / cell, 1.0), n_source, n_target)
+
+
+def _sizes(n: int, width: int) -> NDArray[np.int64]:
+    """Return how many of `n` numbers fall into each bin of `width`."""
+    return np.diff(np.arange(0, n, width), append=n)

@@ -16,8 +16,7 @@ from depgraph.mechanisms.base import (
     Remembered,
     dependent_operations,
 )
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import Launching, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Durvasula et al., ACS: Concurrent kernel execution on irregular, input-dependent graphs"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.schedule.anomalies import ANOMALY
+from depgraph.schedule.schedule import ANOMALY
 from depgraph.system import limits
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import in_short
@@ -59,6 +59,12 @@ def dependent_operations(
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])
     return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
+
+
+def sources_of_each(graph: BlockGraph) -> list[NDArray[np.int32]]:
+    """Return for each operation those it depends on, in program order."""
+    source, target = dependent_operations(graph)
+    return np.split(source, np.searchsorted(target, range(1, graph.n_operations)))
 
 
 class Remembered(Generic[Found]):
@@ -122,6 +128,8 @@ class Mechanism(ABC):
     of_code: ClassVar[str] = ""
     asked_by_name: bool = True
     only_where_available: bool = False
+    shown: tuple[object, ...] = ()  # parameters that its rows name
+    takes: ClassVar[tuple[Callable[[str, str], Any], ...]] = ()  # readers of parameters
 
     def lacking_for(self, program: Scenario) -> str:
         """Say what the GPU, or the code of a program, lacks for this; empty for nothing."""
@@ -149,7 +157,7 @@ class Mechanism(ABC):
     @property
     def label(self) -> str:
         """What a row of this mechanism, with its parameters, is called."""
-        return self.name
+        return f"{self.name}({','.join(map(str, self.shown))})" if self.shown else self.name
 
     @property
     def freedom(self) -> tuple[str, float] | None:
@@ -170,12 +178,20 @@ class Mechanism(ABC):
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Return the mechanism for the parameters in parentheses after its name.
 
+        They are read by `takes`, one reader each, which get the name of the mechanism, too.
+
         Raises
         ------
         ModelError
             If it takes none or other ones.
         """
-        raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
+        if not cls.takes:
+            given = in_short(",".join(parameters))
+            raise ModelError(f"{cls.name} takes no parameters, not ({given})")
+        if not 1 <= len(parameters) <= len(cls.takes):
+            raise ModelError(f"give {cls.signature}")
+        readers = cls.takes[: len(parameters)]
+        return cls(*(r(cls.name, text) for r, text in zip(readers, parameters, strict=True)))
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:
@@ -199,17 +215,13 @@ class Numbered(Mechanism):
     """A mechanism with whole numbers as parameters, which its rows name unless they are usual."""
 
     usual: ClassVar[tuple[int, ...]] = ()
+    most: ClassVar[int] = LARGEST_PARAMETER
     more_is_freer: ClassVar[bool] = False  # a larger number should be no slower
 
     def __init__(self, *numbers: int) -> None:
         super().__init__()
         self._numbers = numbers
-
-    @property
-    def label(self) -> str:
-        """The name, with the numbers if they are not the usual ones."""
-        numbers = ",".join(map(str, self._numbers))
-        return self.name if self._numbers == self.usual else f"{self.name}({numbers})"
+        self.shown = () if numbers == self.usual else numbers
 
     @property
     def freedom(self) -> tuple[str, float] | None:
@@ -220,6 +232,12 @@ class Numbered(Mechanism):
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read as many whole numbers from 1 as the signature names."""
         return cls(*whole_numbers(cls, parameters, cls.signature.count(",") + 1))
+
+
+def word(mechanism: str, text: str) -> str:
+    """Read a parameter that the mechanism looks at itself."""
+    del mechanism
+    return text
 
 
 def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
@@ -240,8 +258,8 @@ def share(mechanism: str, text: str) -> float:
     return value
 
 
-def whole_numbers(kind: type[Mechanism], parameters: Sequence[str], n: int) -> list[int]:
+def whole_numbers(kind: type[Numbered], parameters: Sequence[str], n: int) -> list[int]:
     """Read `n` parameters that are whole numbers from 1; refuse more or fewer."""
     if len(parameters) != n:
         raise ModelError(f"give {kind.signature}")
-    return [whole_number(kind.name, text) for text in parameters]
+    return [whole_number(kind.name, text, most=kind.most) for text in parameters]

@@ -9,17 +9,26 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
-from depgraph.schedule.priorities import newest_first, oldest_first
+from depgraph.mechanisms.base import (
+    Availability,
+    Mechanism,
+    dependent_operations,
+    whole_number,
+    word,
+)
+from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    IGNORED,
+    PLACES,
+    Gates,
+    Rules,
+    newest_first,
+    oldest_first,
+)
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
@@ -40,6 +49,7 @@ class BlockMaestro(Mechanism):
 
     name = "blockmaestro"
     signature = "blockmaestro(N[,producer|consumer])"
+    takes = (whole_number, word)
     rule = (
         "a block starts once the blocks of the kernel just before that it reads from have ended; "
         "N = 2 kernels launched at a time, ended in order; anything else waits for the whole kernel"
@@ -65,25 +75,14 @@ class BlockMaestro(Mechanism):
             raise ModelError(f"priority {priority!r}: give one of {', '.join(_ORDERS)}")
         self.window = window
         self.priority = priority
-
-    @property
-    def label(self) -> str:
-        """The name, with window and priority if they are not the defaults."""
-        if self.priority != "producer":
-            return f"{self.name}({self.window},{self.priority})"
-        return self.name if self.window == DEFAULT_WINDOW else f"{self.name}({self.window})"
+        self.shown = () if window == DEFAULT_WINDOW else (window,)
+        if priority != "producer":
+            self.shown = window, priority
 
     @property
     def freedom(self) -> tuple[str, float]:
         """A larger window should be no slower."""
         return f"{self.name}, {self.priority}", self.window
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read window and priority."""
-        if len(parameters) not in (1, 2):
-            raise ModelError(f"give {cls.signature}")
-        return cls(whole_number(cls.name, parameters[0]), *parameters[1:])
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate blocks by RAW from the kernel before, kernels by everything else."""

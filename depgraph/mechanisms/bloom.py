@@ -13,7 +13,7 @@ from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered, whole_numbers
 from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
-from depgraph.mechanisms.launching import ahead
+from depgraph.mechanisms.costs import ahead
 from depgraph.schedule.policy import Rules
 from depgraph.trace.records import READ, WRITE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from depgraph.graph.lists_jit import OTHER_SALT, SALT, mix64
 from depgraph.system.compiled import compiled, compiled_helper
-from depgraph.system.hashing_jit import OTHER_SALT, SALT, mix64
 
 _ONE = np.uint64(1)
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import serialized
+from depgraph.mechanisms.costs import Charges, Cost, serialized
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted, show_number
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.launches import DeviceLaunches
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _SIMULATOR = (
@@ -70,6 +68,12 @@ class Flat(Mechanism):
         return _rules(program, charges, LaunchRules(launches, mode, 0.0, 0.0, 1))
 
 
+def _threshold(mechanism: str, text: str) -> float | str:
+    if text in {BEST, "inf"}:
+        return BEST if text == BEST else math.inf
+    return whole_number(mechanism, text, 0)
+
+
 class Cdp(Mechanism):
     """CUDA dynamic parallelism.
 
@@ -81,6 +85,7 @@ class Cdp(Mechanism):
 
     name = "cdp"
     signature = "cdp[(T|best)]"
+    takes = (_threshold,)
     rule = (
         "a block launches its child kernels, those of T work items and more (default all); "
         "children wait behind hardware queues, in order in a stream, and take slots after the "
@@ -96,26 +101,12 @@ class Cdp(Mechanism):
 
     def __init__(self, threshold: float | str = 0) -> None:
         self.threshold = threshold
-
-    @property
-    def label(self) -> str:
-        """The name with the threshold, if there is one."""
-        return self.name if self.threshold == 0 else f"{self.name}({self.threshold})"
+        self.shown = () if threshold == 0 else (threshold,)
 
     @classmethod
     def every(cls) -> Sequence[Mechanism]:
         """Return the one that launches all, and the best threshold."""
         return [cls(), cls(BEST)]
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the threshold."""
-        if len(parameters) != 1:
-            raise ModelError(f"give {cls.signature}")
-        text = parameters[0]
-        if text in {BEST, "inf"}:
-            return cls(text if text == BEST else math.inf)
-        return cls(whole_number(cls.name, text, 0))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Launch what has enough work items."""

@@ -10,9 +10,8 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
-from depgraph.mechanisms.base import Availability, Mechanism, Numbered, whole_number, whole_numbers
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, serialized
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.schedule.policy import Against, Rules
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.policy import Rules
 
 PORTABLE, LARGEST = 8, 16
 
@@ -39,6 +36,7 @@ class Clusters(Numbered):
 
     name = "clusters"
     signature = "clusters(C)"
+    most = LARGEST
     rule = (
         "serialized launches; C = 8 blocks on end start at once, on SMs of one graphics processing "
         "cluster (GPC), or none of them does; kernels whose blocks C does not divide have none"
@@ -62,12 +60,6 @@ class Clusters(Numbered):
     def freedom(self) -> tuple[str, float]:
         """Smaller clusters should be no slower."""
         return self.name, 1 / self.size
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the size."""
-        whole_numbers(cls, parameters, 1)
-        return cls(whole_number(cls.name, parameters[0], most=LARGEST))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Place the blocks of a cluster together."""
@@ -117,11 +109,7 @@ class ClusterLaunchControl(Mechanism):
 
     def __init__(self, *, is_static: bool = False) -> None:
         self.is_static = is_static
-
-    @property
-    def label(self) -> str:
-        """The name, with how tiles are dealt out."""
-        return f"{self.name}(static)" if self.is_static else self.name
+        self.shown = ("static",) if is_static else ()
 
     @property
     def freedom(self) -> tuple[str, float]:

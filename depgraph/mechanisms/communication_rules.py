@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.errors import ModelError, NotApplicableError
-from depgraph.graph.communication import Communication
+from depgraph.errors import NotApplicableError
+from depgraph.graph.program import Collective, Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from depgraph.graph.communication import Collective
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
@@ -72,21 +69,8 @@ class BesideCommunication(Mechanism):
 
     def __init__(self, sms: int | None = None) -> None:
         self.sms = sms
+        self.shown = () if sms is None else (sms,)
         self._collectives = Remembered(_collectives)
-
-    @property
-    def label(self) -> str:
-        """The name with the SMs that were asked for."""
-        return self.name if self.sms is None else f"{self.name}({self.sms})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of SMs."""
-        if not cls.signature:
-            return super().with_parameters(parameters)
-        if len(parameters) != 1:
-            raise ModelError(f"give {cls.signature}")
-        return cls(whole_number(cls.name, parameters[0]))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate kernels by their streams, and put collectives where they run."""
@@ -190,6 +174,7 @@ class ReservedForCommunication(BesideCommunication):
 
     name = "c3-reserved"
     signature = "c3-reserved(k)"
+    takes = (whole_number,)
     rule = "as c3, but collectives have k SMs to themselves (default: as many as they take)"
     reserves = True
 
@@ -199,6 +184,7 @@ class FirstAndReserved(ReservedForCommunication):
 
     name = "c3-both"
     signature = "c3-both(k)"
+    takes = (whole_number,)
     rule = "collectives are placed first, and have k SMs to themselves"
     first = True
 
@@ -208,6 +194,7 @@ class ByCopyEngine(BesideCommunication):
 
     name = "c3-dma"
     signature = "c3-dma(k)"
+    takes = (whole_number,)
     rule = "copy engines move what collectives do, and take no SM; computation has k SMs fewer"
     availability = Availability.CODE
     by_dma = True
@@ -218,6 +205,7 @@ class TileGroups(BesideCommunication):
 
     name = "c3-groups"
     signature = "c3-groups(k)"
+    takes = (whole_number,)
     rule = (
         "a part of a collective starts once the blocks that it depends on have ended, on k SMs of "
         "its own if given"

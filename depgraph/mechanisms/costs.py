@@ -1,21 +1,27 @@
-"""Costs of mechanisms: what the user changed, in the unit of the durations."""
+"""Costs of mechanisms in the unit of the durations, and what they keep of launch costs."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.schedule.policy import IGNORED, Gates, Rules
 from depgraph.system.limits import LONGEST_TIME, number
 from depgraph.system.text import in_short
 from depgraph.system.time_units import TIMES, convert_time
-from depgraph.timing.launch_model import OFF
+from depgraph.timing.launch_model import OFF, LaunchModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.timing.launch_model import LaunchModel
+    from numpy.typing import NDArray
+
+    from depgraph.scenario.scenario import Scenario
+
 
 LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
@@ -49,18 +55,7 @@ ChangedCosts: TypeAlias = "Mapping[str, Mapping[str, Quantity]]"
 
 
 def parse_cost(text: str) -> tuple[str, str, Quantity]:
-    """Read ``mechanism.cost=value``, such as ``acs-sw.launch=8us``.
-
-    Returns
-    -------
-    mechanism, cost : str
-    quantity : Quantity
-
-    Raises
-    ------
-    ModelError
-        If it is not of this form.
-    """
+    """Read ``mechanism.cost=value``, such as ``acs-sw.launch=8us``: mechanism, cost, quantity."""
     key, equals, amount = text.partition("=")
     mechanism, dot, name = key.strip().rpartition(".")
     match = _QUANTITY.fullmatch(amount.strip())
@@ -86,38 +81,19 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
 
 
 class Charges:
-    """The costs of one mechanism, converted to the unit of the durations.
-
-    Parameters
-    ----------
-    costs : sequence of Cost
-        What the mechanism declares.
-    changed : mapping
-        Name to what the user gave instead.
-    unit : str
-        Of the durations.
-    clock_mhz : float, optional
-        Cycles a microsecond, where known.
-    launches : LaunchModel
-        What launches cost, in the unit of the durations.
-
-    Attributes
-    ----------
-    notes : list of str
-        What was charged, and what could not be.
-    """
+    """The costs of one mechanism, converted to the unit of the durations."""
 
     def __init__(
         self,
-        costs: Sequence[Cost],
-        changed: Mapping[str, Quantity] | None = None,
+        costs: Sequence[Cost],  # what the mechanism declares
+        changed: Mapping[str, Quantity] | None = None,  # what the user gave instead
         *,
-        unit: str = "us",
+        unit: str = "us",  # of the durations
         clock_mhz: float | None = None,
-        launches: LaunchModel = OFF,
+        launches: LaunchModel = OFF,  # in the unit of the durations
     ) -> None:
         self.launches = launches
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what was charged, and what could not be
         self._costs = {cost.name: cost for cost in costs}
         self._changed = dict(changed or {})
         self._unit = unit
@@ -134,13 +110,7 @@ class Charges:
         return cost, Quantity(given.value, given.unit or cost.unit)
 
     def number(self, name: str) -> float:
-        """Return a cost that is not a time: a share or a count.
-
-        Raises
-        ------
-        ModelError
-            If the user gave it another unit, or a count that is no whole number.
-        """
+        """Return a cost that is not a time: a share or a count; refuse one in another unit."""
         cost, given = self._quantity(name)
         if given.unit != cost.unit:
             raise ModelError(f"cost {name!r} is a {cost.unit}, not in {given.unit}")
@@ -154,15 +124,7 @@ class Charges:
     def time(self, name: str, *, default: float | None = None) -> float:
         """Return a time in the unit of the durations; 0 where it cannot be converted.
 
-        Parameters
-        ----------
-        default : float, optional
-            Instead of the cost's own default, in its unit.
-
-        Raises
-        ------
-        ModelError
-            If the user gave it no unit of time.
+        `default` is, in the cost's unit, instead of its own default.
         """
         cost, given = self._quantity(name, default)
         if given.unit not in {*TIMES, LAUNCHES}:
@@ -191,3 +153,78 @@ class Charges:
     def is_given(self, name: str) -> bool:
         """Tell whether the user gave a cost."""
         return name in self._changed
+
+
+LAUNCH = Cost(
+    "launch",
+    1.0,
+    "launches",
+    "instead of what the launch model says: a time that the GPU needs before each kernel",
+    "--launch",
+    is_launch=True,
+)
+INVOCATION = Cost(
+    "launch",
+    1.0,
+    "launches",
+    "instead of what the launch model says: a time for each kernel, one after another, ahead of "
+    "the GPU",
+    "--launch",
+    is_launch=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """What launches cost each operation."""
+
+    enter: NDArray[np.floating[Any]]  # [n_operations]: time to issue it, one after another
+    launch: NDArray[np.floating[Any]]  # [n_operations]: on the GPU, once it is issued and may start
+
+
+def one_by_one(program: Scenario, charges: Charges) -> Launching:
+    """Launch kernels into streams: the host issues each, the GPU needs its gap before each."""
+    if charges.is_given(LAUNCH.name):
+        return Launching(program.is_kernel * 0.0, program.is_kernel * charges.time(LAUNCH.name))
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value, program.is_kernel * model.gap.value)
+
+
+def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> Launching:
+    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap."""
+    none = program.is_kernel * 0.0
+    if name is not None and charges.is_given(name):
+        return Launching(program.is_kernel * charges.time(name), none)
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value + first(program, model.gap.value), none)
+
+
+def once(program: Scenario, charges: Charges) -> Launching:
+    """Launch the whole program as one kernel."""
+    model = charges.launches
+    none = program.is_kernel * 0.0
+    return Launching(none + first(program, model.host.value + model.gap.value), none)
+
+
+def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
+    """Return rules by which each kernel waits for all before it, launched one by one."""
+    launching = one_by_one(program, charges)
+    return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
+
+
+def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) -> Rules:
+    """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
+    usual: dict[str, Any] = {
+        "joins": np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        "enter": launching.enter,
+        "launch": launching.launch,
+    }
+    return Rules(gates=gates, **(usual | others))
+
+
+def first(program: Scenario, time: float) -> NDArray[np.float64]:
+    """Return a time for the first kernel and none for the others: float64[n_operations]."""
+    times = np.zeros(program.graph.n_operations)
+    kernels = np.flatnonzero(program.is_kernel)
+    times[kernels[:1]] = time
+    return times

@@ -9,8 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import Launching, first, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, first, gated
 from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Gates, Rules
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 END, LAUNCH_ORDER, PROGRAMMATIC = "end", "launch-order", "programmatic"

@@ -8,8 +8,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import Cost, parse_cost
-from depgraph.mechanisms.launching import ahead, once, one_by_one
+from depgraph.mechanisms.costs import Charges, Cost, Launching, ahead, once, one_by_one, parse_cost
 from depgraph.mechanisms.mega import workers_of
 from depgraph.schedule.policy import (
     ALL_ENDED,
@@ -18,11 +17,11 @@ from depgraph.schedule.policy import (
     HOLDS,
     IGNORED,
     PLACES,
+    PRIORITIES,
     Against,
     Gates,
     Rules,
 )
-from depgraph.schedule.priorities import PRIORITIES
 from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import clean_text
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.mechanisms.costs import Charges
-    from depgraph.mechanisms.launching import Launching
     from depgraph.scenario.scenario import Scenario
 
 SUFFIX = ".toml"

@@ -12,10 +12,8 @@ from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
-from depgraph.schedule.priorities import newest_first
+from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
+from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
     Numbers = NDArray[np.int64]
@@ -67,11 +64,7 @@ class CuSyncRow(Mechanism):
     def __init__(self, *, waits_for_placement: bool = True) -> None:
         self.waits_for_placement = waits_for_placement
         self._waits = Remembered(_row_waits)
-
-    @property
-    def label(self) -> str:
-        """The name, with what is left out of cuSync's rules."""
-        return self.name if self.waits_for_placement else f"{self.name}(nowait)"
+        self.shown = () if waits_for_placement else ("nowait",)
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered
-from depgraph.mechanisms.launching import ahead
-from depgraph.schedule.policy import Rules
-from depgraph.schedule.priorities import PRIORITIES
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered, word
+from depgraph.mechanisms.costs import ahead
+from depgraph.schedule.policy import PRIORITIES, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted
 
@@ -42,6 +41,7 @@ class Dataflow(Mechanism):
 
     name = "dataflow"
     signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"
+    takes = (word,)
     rule = (
         "a block starts once all blocks that it depends on have ended; waiting blocks hold no "
         "slot; of those that are ready the oldest (default), the newest, or the one with the "
@@ -67,13 +67,6 @@ class Dataflow(Mechanism):
     def every(cls) -> Sequence[Mechanism]:
         """Return the plain one and the best."""
         return [cls(), cls(BEST)]
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the priority."""
-        if len(parameters) != 1:
-            raise ModelError(f"give {cls.signature}")
-        return cls(parameters[0])
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Order ready blocks by the priority."""

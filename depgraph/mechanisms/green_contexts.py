@@ -9,8 +9,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.gpu.model import Gpu
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 # By the first digit of the compute capability: the fewest SMs of a part, and what they are a

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import once
+from depgraph.mechanisms.base import Availability, Mechanism, word
+from depgraph.mechanisms.costs import Charges, Cost, once
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"
@@ -37,6 +35,7 @@ class MegaKernel(Mechanism):
 
     name = "mega"
     signature = "mega(task|ready|kernel)"
+    takes = (word,)
     rule = (
         "one kernel whose workers, as many as an SM holds, run blocks as tasks: each takes the "
         "next task in program order and holds its slot until all that it depends on have ended; "
@@ -62,24 +61,15 @@ class MegaKernel(Mechanism):
     )  # fmt: skip
 
     def __init__(self, order: str = TASK) -> None:
+        if order not in (TASK, READY, KERNEL):
+            raise ModelError(f"give {self.signature}")
         self.order = order
-
-    @property
-    def label(self) -> str:
-        """The name with the order."""
-        return f"{self.name}({self.order})"
+        self.shown = (order,)
 
     @classmethod
     def every(cls) -> Sequence[Mechanism]:
         """Return both that have counters between tasks."""
         return [cls(TASK), cls(READY)]
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the order."""
-        if len(parameters) != 1 or parameters[0] not in (TASK, READY, KERNEL):
-            raise ModelError(f"give {cls.signature}")
-        return cls(parameters[0])
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Run blocks on equal workers."""

@@ -8,8 +8,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, share
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
@@ -17,7 +16,6 @@ from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Again
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _MEASURED = "--launch; benchmarks/block_placement.cu on an H200: chains of kernels of 10 us"

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
-from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.base import (
+    Availability,
+    Numbered,
+    dependent_operations,
+    sources_of_each,
+)
+from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _SIGNALS = 5
@@ -23,19 +27,14 @@ _PAPER = "Puthoor et al., Oversubscribed command queues in GPUs, GPGPU 2018 (sec
 
 def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
     """Deal operations out to chains, each waiting for the one before it: int64[n_operations]."""
-    source, target = dependent_operations(graph)
-    by_target = np.lexsort((-source, target))
-    sources = np.split(
-        source[by_target], np.searchsorted(target[by_target], range(1, graph.n_operations))
-    )
     chain = np.empty(graph.n_operations, np.int64)
     goes_on = np.zeros(graph.n_operations, np.bool_)
     chains = 0
-    for operation, before in enumerate(sources):
+    for operation, before in enumerate(sources_of_each(graph)):
         free = before[~goes_on[before]]
-        if len(free):
-            goes_on[free[0]] = True
-            chain[operation] = chain[free[0]]
+        if len(free):  # the latest of them
+            goes_on[free[-1]] = True
+            chain[operation] = chain[free[-1]]
         else:
             chain[operation] = chains
             chains += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.launching import LAUNCH, serialized
+from depgraph.mechanisms.costs import LAUNCH, serialized
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import serial_schedule
 

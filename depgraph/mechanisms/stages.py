@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, Numbered, dependent_operations
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, sources_of_each
+from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 
@@ -119,7 +119,7 @@ class InterOperatorScheduler(Numbered):
         alone = kernel_makespans(graph, program.durations, program.occupancy * int(sms)) + gap
         held = np.bincount(graph.operation_of_block, program.durations * program.shares, n)
         work = np.zeros(n) if math.isinf(program.sms) else held / program.sms
-        sources = _sources(graph)
+        sources = sources_of_each(graph)
         # Backwards: what all from an operation on take, if a stage begins with it.
         best, cut = np.zeros(n + 1), np.zeros(n, np.int64)
         streams: list[list[int]] = [[] for _ in range(n)]
@@ -137,7 +137,7 @@ class InterOperatorScheduler(Numbered):
         return stage, stream_of
 
     def _candidates(
-        self, begin: int, sources: list[Numbers], alone: NDArray[np.float64]
+        self, begin: int, sources: list[NDArray[np.int32]], alone: NDArray[np.float64]
     ) -> Iterator[tuple[int, list[int], float]]:
         """Yield the stages that may begin so: their ends, streams, and the longest one's time."""
         stream: list[int] = []  # of each operation from `begin` on: the first one of its stream
@@ -155,16 +155,10 @@ class InterOperatorScheduler(Numbered):
                 yield at + 1, stream, max(times.values())
 
 
-def _sources(graph: BlockGraph) -> list[Numbers]:
-    source, target = dependent_operations(graph)
-    order = np.argsort(target, kind="stable")
-    return np.split(source[order], np.searchsorted(target[order], range(1, graph.n_operations)))
-
-
 def depths(graph: BlockGraph) -> Numbers:
     """Return the operations on the longest path to each: int64[n_operations]."""
     depth = np.zeros(graph.n_operations, np.int64)
-    for operation, before in enumerate(_sources(graph)):
+    for operation, before in enumerate(sources_of_each(graph)):
         depth[operation] = depth[before].max(initial=-1) + 1
     return depth
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, serialized
+from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.schedule.policy import Against, Rules
 from depgraph.system.text import counted
 from depgraph.timing.durations import kernel_makespans
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Numbered
-from depgraph.mechanisms.launching import once
+from depgraph.mechanisms.costs import once
 from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from warnings import warn
 import numpy as np
 
 from depgraph.dependence.possible import uncertainty
-from depgraph.gpu.sm_resources import sm_resources
-from depgraph.gpu.sm_sharing import sm_sharing
+from depgraph.gpu.sm_resources import sm_resources, sm_sharing
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.scenario.described_graph import described_graph
 from depgraph.scenario.operation_facts import OperationFacts
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import SmSharing
+    from depgraph.gpu.sm_resources import SmResources, SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.gpu.sm_sharing import calibrated_gpu
+from depgraph.gpu.sm_resources import calibrated_gpu
 
 if TYPE_CHECKING:
-    from depgraph.gpu.measured_errors import MeasuredErrors
     from depgraph.gpu.model import Gpu
+    from depgraph.gpu.model_file import MeasuredErrors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from depgraph.gpu.sm_sharing import sm_sharing
+from depgraph.gpu.sm_resources import sm_sharing
 from depgraph.schedule.policy import IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.timing.durations import kernel_makespans

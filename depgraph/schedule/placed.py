@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.gpu.sm_sharing import SmSharing
+from depgraph.gpu.sm_resources import CarveOuts, SmSharing
 from depgraph.system.record_tables import per
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import CarveOuts
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.schedule.policy import Places, Rules
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.launches import DeviceLaunches
+
 
 __all__ = [
     "ALL_ENDED",
@@ -24,6 +27,7 @@ __all__ = [
     "INLINE",
     "LAUNCH",
     "PLACES",
+    "PRIORITIES",
     "Against",
     "Gates",
     "LaunchRules",
@@ -67,26 +71,15 @@ class Against(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What operations wait for as a whole: something that happens to all blocks of another.
+    """What operations wait for as a whole: something that happens to all blocks of another."""
 
-    Attributes
-    ----------
-    source, target : int32[n]
-        Operations.
-    event : uint8[n]
-        `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: of the blocks of the source.
-    holds : bool[n]
-        Whether blocks of the target are placed and wait in their slots, instead of not being
-        placed.
-    lead : float64[n]
-        Time that a placed block can work for before it needs the event.
-    """
-
-    source: NDArray[np.int32]
+    source: NDArray[np.int32]  # [n]: operations
     target: NDArray[np.int32]
-    event: NDArray[np.uint8]
-    holds: NDArray[np.bool_]
-    lead: NDArray[np.float64]
+    event: NDArray[np.uint8]  # `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: of the source's blocks
+    holds: NDArray[
+        np.bool_
+    ]  # blocks of the target are placed and wait, instead of not being placed
+    lead: NDArray[np.float64]  # time that a placed block can work for before it needs the event
 
     @classmethod
     def between(
@@ -126,30 +119,20 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the blocks of each operation may run, and what else than SMs they need.
+    """Where the blocks of each operation may run, and what else than SMs they need."""
 
-    Attributes
-    ----------
-    first, last : int64[n_operations]
-        The SMs that may hold its blocks, both ends included. A first SM beyond those that the GPU
-        has stands for a copy engine: such blocks take nothing of an SM.
-    link, taken : int64[n_operations]
-        The link that its blocks need, -1 for none, and what each takes of it while it runs.
-    capacity : int64[n_links]
-        What a link has; blocks that find too little wait without holding up others.
-    talks : bool[n_operations]
-        Whether the operation is communication.
-    beside : (float, float)
-        How much longer computation takes while any communication runs, and communication while
-        any computation does: 0.2 is a fifth. Counted on GPUs of limited size only.
-    """
-
+    # [n_operations]: the SMs that may hold its blocks, both ends included. A first SM beyond those
+    # that the GPU has stands for a copy engine: such blocks take nothing of an SM.
     first: NDArray[np.int64]
     last: NDArray[np.int64]
+    # [n_operations]: the link that its blocks need, -1 for none, and what each takes of it.
     link: NDArray[np.int64]
     taken: NDArray[np.int64]
+    # [n_links]: what a link has; blocks that find too little wait without holding up others.
     capacity: NDArray[np.int64]
-    talks: NDArray[np.bool_]
+    talks: NDArray[np.bool_]  # [n_operations]: whether it is communication
+    # How much longer computation takes while any communication runs, and communication while any
+    # computation does: 0.2 is a fifth. Counted on GPUs of limited size only.
     beside: tuple[float, float] = (0.0, 0.0)
 
     def without_sms(self) -> Places:
@@ -168,125 +151,91 @@ class Places:
 
 @dataclass(frozen=True)
 class LaunchRules:
-    """What becomes of launches from the device, and what they cost.
-
-    Attributes
-    ----------
-    launches : DeviceLaunches
-    mode : uint8[n_launches]
-        `INLINE`: the parent does the work. `LAUNCH`: a child is launched. `DECIDE`: SPAWN's rule,
-        when the parent comes to it.
-    stall, lane_stall : float
-        Time that the launching warp stalls, and more for each lane that launches.
-    queues : int
-        Hardware queues that child kernels wait in.
-    dispatch : float
-        Time for each child, one after another, before it waits there.
-    finish : float
-        Time until a kernel knows that a child has ended.
-    window : float
-        Time over which `DECIDE` averages the child blocks that run.
-    """
+    """What becomes of launches from the device, and what they cost."""
 
     launches: DeviceLaunches
+    # [n_launches]: `INLINE`: the parent does the work; `LAUNCH`: a child is launched; `DECIDE`: by
+    # SPAWN's rule, when the parent comes to it.
     mode: NDArray[np.uint8]
-    stall: float
-    lane_stall: float
-    queues: int
-    window: float = 1.0
-    dispatch: float = 0.0
-    finish: float = 0.0
+    stall: float  # time that the launching warp stalls
+    lane_stall: float  # and more for each lane that launches
+    queues: int  # hardware queues that child kernels wait in
+    window: float = 1.0  # time over which `DECIDE` averages the child blocks that run
+    dispatch: float = 0.0  # time for each child, one after another, before it waits there
+    finish: float = 0.0  # time until a kernel knows that a child has ended
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one mechanism for one program; what is not said restricts nothing.
+    """The rules of one mechanism for one program; what is not said restricts nothing."""
 
-    Attributes
-    ----------
-    joins : uint8[n_joins], optional
-        What each join of the graph does to the blocks that wait for it: `PLACES` (they are placed
-        once its sources have ended; the default), `HOLDS` (placed ones run on once its sources
-        have ended) or `IGNORED` (gates take care of it).
-    join_need : float64[n_joins], optional
-        For joins that hold: share of a block's work that it can do before it needs the join.
-    member_need : float64[n_set_blocks], optional
-        The same for each member of a target set; the larger of both counts.
-    gates : Gates
-        Between whole operations.
-    waits_for_all : bool[n_operations] or bool
-        Whether an operation is placed only once all before it have ended.
-    launch : float64[n_operations] or float
-        Time between the moment an operation could be placed and the moment it is.
-    enter : float64[n_operations] or float
-        Time to become known to the mechanism, one operation after another.
-    entry : int64[n_operations], optional
-        The order in which they do; default program order. A window is of program order alone.
-    trigger : float64[n_operations] or float
-        Share of its work after which a block triggers, never before it runs on past its waits.
-    turn : int64[n_operations], optional
-    turns : (int, float)
-        Where there are several turns, each of that length, an operation opens only in its own.
-    cluster : int64[n_operations] or int
-        Blocks, next to each other in the order, that are placed at once in one GPC; they become
-        ready together, and divide their kernel.
-    workers : int
-        Blocks are tasks of so many equal workers an SM; 0: they take what they need.
-    window : int
-        Operations known at a time; 0 for any number.
-    in_order : bool
-        Whether the window moves on only past its oldest operation.
-    order : int64[n_blocks], optional
-        Blocks by priority; default program order.
-    strict : bool
-        Whether a block that fits nowhere holds up those behind it, as the hardware's block
-        scheduler does.
-    stage : int32[n_blocks], optional
-    stages_ahead : int
-        A block is placed only if its stage is less than this ahead of the first unfinished one.
-    durations : float64[n_blocks], optional
-        Where the mechanism changes them.
-    graph : BlockGraph, optional
-        Where the mechanism sees other dependences; the joins above are then its joins.
-    unlimited : bool
-        Whether the number of SMs does not count.
-    places : Places, optional
-        Where blocks may run; default on any SM.
-    launching : LaunchRules, optional
-        Where blocks launch child kernels; `durations` are then of their own work.
-    steps_assumed : bool
-        For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
-        bound has to be worked out from them.
-    """
-
+    # uint8[n_joins]: what each join does to the blocks that wait for it: `PLACES` (they are placed
+    # once its sources have ended; the default), `HOLDS` (placed ones run on once its sources have
+    # ended) or `IGNORED` (gates take care of it).
     joins: NDArray[np.uint8] | None = None
+    # float64[n_joins]: share of a block's work that it can do before it needs a join that holds;
+    # float64[n_set_blocks]: the same for each member of a target set. The larger of both counts.
     join_need: NDArray[np.float64] | None = None
     member_need: NDArray[np.float64] | None = None
-    gates: Gates = field(default_factory=Gates.none)
-    waits_for_all: NDArray[np.bool_] | bool = False
-    launch: NDArray[np.floating[Any]] | float = 0.0
-    enter: NDArray[np.floating[Any]] | float = 0.0
+    gates: Gates = field(default_factory=Gates.none)  # between whole operations
+    # Of each operation, or of all alike:
+    waits_for_all: NDArray[np.bool_] | bool = False  # it is placed once all before it have ended
+    launch: NDArray[np.floating[Any]] | float = 0.0  # time from when it could be placed until it is
+    enter: NDArray[np.floating[Any]] | float = 0.0  # time to become known, one after another
+    # The order in which they do; default program order. A window is of program order alone.
     entry: NDArray[np.int64] | None = None
+    # Share of its work after which a block triggers, never before it runs on past its waits.
     trigger: NDArray[np.floating[Any]] | float = 1.0
+    # Where there are several turns (number, length), an operation opens only in its own.
     turn: NDArray[np.int64] | None = None
     turns: tuple[int, float] = (1, 0.0)
+    # Blocks, next to each other in the order, that are placed at once in one GPC; they become ready
+    # together, and divide their kernel.
     cluster: NDArray[np.int64] | int = 1
-    workers: int = 0
-    window: int = 0
-    in_order: bool = False
-    order: NDArray[np.int64] | None = None
+    workers: int = 0  # blocks are tasks of so many equal workers an SM; 0: they take what they need
+    window: int = 0  # operations known at a time; 0 for any number
+    in_order: bool = False  # whether the window moves on only past its oldest operation
+    order: NDArray[np.int64] | None = None  # blocks by priority; default program order
+    # Whether a block that fits nowhere holds up those behind it, as in the hardware.
     strict: bool = True
+    # A block is placed only if its stage is less than so many ahead of the first unfinished one.
     stage: NDArray[np.int32] | None = None
     stages_ahead: int = 0
-    durations: NDArray[np.float64] | None = None
-    graph: BlockGraph | None = None
-    unlimited: bool = False
-    places: Places | None = None
-    launching: LaunchRules | None = None
+    durations: NDArray[np.float64] | None = None  # of blocks, where the mechanism changes them
+    graph: BlockGraph | None = None  # of other dependences; the joins above are then its joins
+    unlimited: bool = False  # whether the number of SMs does not count
+    places: Places | None = None  # where blocks may run; default on any SM
+    launching: LaunchRules | None = None  # of child kernels; `durations` are of blocks' own work
     against: Against = Against.BLOCK
+    # For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the bound
+    # has to be worked out from them.
     steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()
 
     def assuming(self, *notes: str) -> Rules:
         """Return the rules with more assumptions."""
         return replace(self, assumptions=(*self.assumptions, *notes))
+
+
+def oldest_first(graph: BlockGraph, durations: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Order blocks by program order."""
+    del durations
+    return np.arange(graph.n_blocks)
+
+
+def newest_first(graph: BlockGraph, durations: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Order kernels from the last to the first, the blocks of a kernel in block order."""
+    del durations
+    return np.lexsort((np.arange(graph.n_blocks), -graph.operation_of_block))
+
+
+def longest_path_first(graph: BlockGraph, durations: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Order blocks by the longest path from their start to the end of the program."""
+    return np.lexsort((np.arange(graph.n_blocks), -graph.longest_tail(durations)))
+
+
+PRIORITIES: dict[str, Callable[[BlockGraph, NDArray[np.float64]], NDArray[np.int64]]] = {
+    "oldest-first": oldest_first,
+    "newest-first": newest_first,
+    "longest-path-first": longest_path_first,
+}

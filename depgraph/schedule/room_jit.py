@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.schedule.heaps_jit import first_with, push_rank, set_key
+from depgraph.schedule.events_jit import first_with, push_rank, set_key
 from depgraph.system.compiled import compiled_helper, compiled_within
 from depgraph.system.record_tables import table
 

@@ -1,4 +1,4 @@
-"""A schedule: when and where every block runs."""
+"""A schedule: when and where every block runs, how busy slots are, and what is odd about it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -17,28 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The child kernels of a schedule: what blocks launched, and when each child block ran.
+    """The child kernels of a schedule: what blocks launched, and when each child block ran."""
 
-    Attributes
-    ----------
-    launched, issued : bool[n_launches], float64[n_launches]
-        Which launches were made, and when each was through and its child began to wait.
-    launch, block : int64[n]
-        Of each child block the launch, and its number within the child.
-    start, end : float64[n]
-    sm : int32[n]
-    over : float
-        When the last kernel knows that its last child has ended.
-    """
-
-    launched: NDArray[np.bool_]
-    issued: NDArray[np.float64]
-    launch: NDArray[np.int64]
-    block: NDArray[np.int64]
+    launched: NDArray[np.bool_]  # [n_launches]: which launches were made
+    issued: NDArray[np.float64]  # [n_launches]: when each was through and its child began to wait
+    launch: NDArray[np.int64]  # [n]: of each child block
+    block: NDArray[np.int64]  # [n]: its number within the child
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     sm: NDArray[np.int32]
-    over: float
+    over: float  # when the last kernel knows that its last child has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +65,7 @@ class Schedule:
     def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
         """Return the schedule with the blocks of all children after those of the program.
 
-        Parameters
-        ----------
-        launches : DeviceLaunches or None
-            Those of the program. A child that is not launched is on SM -1, at no time.
+        A child that is not launched is on SM -1, at no time.
         """
         if launches is None:
             return self
@@ -112,3 +99,114 @@ class Schedule:
                 "end": self.end,
             }
         )
+
+
+def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule:
+    """Return when blocks run, where some also wait in a slot: their last part, as they end.
+
+    Where blocks launch child kernels, how long they run depends on the schedule: nothing changes.
+    """
+    if schedule.children is not None:
+        return schedule
+    return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
+
+
+def utilization_over_time(
+    schedule: Schedule, shares: NDArray[np.float64], sms: int, edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Average utilization, 0 to 1, between ascending instants; exact, not sampled.
+
+    `shares` is what each block takes of an SM, `edges` float64[n + 1] in the unit of the schedule.
+    """
+    busy = _area_before(edges, schedule.start, shares) - _area_before(edges, schedule.end, shares)
+    widths = np.diff(edges)
+    return np.divide(np.diff(busy), widths * sms, out=np.zeros(len(widths)), where=widths > 0)
+
+
+def _area_before(
+    instants: NDArray[np.float64], times: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return, for each instant t, the sum of weight * (t - time) over the times before t."""
+    order = np.argsort(times, kind="stable")
+    weight = np.concatenate([[0.0], np.cumsum(weights[order])])
+    moment = np.concatenate([[0.0], np.cumsum((weights * times)[order])])
+    before = np.searchsorted(times[order], instants)
+    area: NDArray[np.float64] = weight[before] * instants - moment[before]
+    return area
+
+
+def slots_on_sm(schedule: Schedule) -> NDArray[np.int32]:
+    """Deal blocks of an SM out to slots from 0, none overlapping in a slot: int32[n_blocks]."""
+    import heapq
+
+    slot = np.zeros(len(schedule.start), np.int32)
+    running: dict[int, list[tuple[float, int]]] = {}
+    free: dict[int, list[int]] = {}
+    order = np.lexsort((schedule.end, schedule.start))
+    rows = zip(
+        order.tolist(),
+        schedule.sm[order].tolist(),
+        schedule.start[order].tolist(),
+        schedule.end[order].tolist(),
+        strict=True,
+    )
+    for block, sm, start, end in rows:
+        ends, slots = running.setdefault(sm, []), free.setdefault(sm, [])
+        while ends and ends[0][0] <= start:
+            heapq.heappush(slots, heapq.heappop(ends)[1])
+        chosen = heapq.heappop(slots) if slots else len(ends)
+        slot[block] = chosen
+        heapq.heappush(ends, (end, chosen))
+    return slot
+
+
+ANOMALY = "an anomaly of list schedules"
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One point of a sweep."""
+
+    label: str  # of the row
+    # Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
+    freedom: tuple[str, float] | None
+    sms: float
+    makespan: float
+    slower_because: str = ANOMALY  # than a point of the sweep with less freedom
+
+
+def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
+    """Say of each point of a sweep which one with less room, or a smaller parameter, is faster.
+
+    Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied Mathematics
+    17(2), 1969: a schedule that takes what is ready may become longer with more machines, shorter
+    jobs or fewer constraints.
+    """
+    notes = []
+    for point in points:
+        found = []
+        fewer = [p for p in points if p.label == point.label and p.sms < point.sms]
+        best = min(fewer, key=lambda p: p.makespan, default=None)
+        if best and _is_slower(point, best):
+            text = f"slower than on {best.sms:.0f} SMs ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {ANOMALY}")
+        tighter = [
+            p
+            for p in points
+            if p.sms == point.sms
+            and p.freedom is not None
+            and point.freedom is not None
+            and p.freedom[0] == point.freedom[0]
+            and p.freedom[1] < point.freedom[1]
+        ]
+        best = min(tighter, key=lambda p: p.makespan, default=None)
+        if best and _is_slower(point, best):
+            text = f"slower than {best.label} ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {point.slower_because}")
+        notes.append(tuple(found))
+    return notes
+
+
+def _is_slower(point: Swept, other: Swept) -> bool:
+    return point.makespan > other.makespan * (1 + _CLOSE)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.schedule.events_jit import ENDED, TRIGGERED, event_code, event_of
-from depgraph.schedule.heaps_jit import pop_time, push_time
+from depgraph.schedule.events_jit import ENDED, TRIGGERED, event_code, event_of, pop_time, push_time
 from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:

@@ -1,18 +1,18 @@
-"""Running rules: from a mechanism's rules and a graph to a schedule."""
+"""Running rules: from a mechanism's rules, a graph and what its blocks launch to a schedule."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from depgraph.errors import DeadlockError
-from depgraph.schedule.device_launches import children_of, with_children
 from depgraph.schedule.events_jit import Events
 from depgraph.schedule.launching_jit import launches_of
 from depgraph.schedule.placed import where_placed
 from depgraph.schedule.room_jit import room_of, waiting_of
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.schedule import Children, Schedule
 from depgraph.schedule.sharing_jit import sharing_of
 from depgraph.schedule.simulate_jit import event_schedule
 from depgraph.schedule.waits_jit import (
@@ -26,14 +26,14 @@ from depgraph.schedule.waits_jit import (
 from depgraph.system.record_tables import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import ArrayLike, NDArray
 
-    from numpy.typing import NDArray
-
-    from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import SmSharing
+    from depgraph.gpu.sm_resources import SmResources, SmSharing
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.schedule.policy import Rules
+    from depgraph.graph.launches import DeviceLaunches
+    from depgraph.schedule.launching_jit import Launches
+    from depgraph.schedule.policy import LaunchRules, Rules
+    from depgraph.schedule.waits_jit import Blocks
 
 
 def run_rules(
@@ -44,27 +44,12 @@ def run_rules(
     resources: SmResources,
     sms: float,
     *,
-    device_order: Sequence[int] | None = None,
     sharing: SmSharing | None = None,
 ) -> Schedule:
-    """Schedule the blocks of a graph by some rules.
+    """Schedule the blocks of a graph by some rules, or raise a `DeadlockError`.
 
-    Parameters
-    ----------
-    name : str
-        Of the schedule.
-    durations : float64[n_blocks]
-    sms : float
-        Number of SMs, infinite for no limit: all blocks then stand on SM 0.
-    device_order : sequence of int, optional
-        Order of SMs that decides ties; default ascending.
-    sharing : SmSharing, optional
-        How blocks on one SM slow each other; `durations` are then the work of the blocks.
-
-    Raises
-    ------
-    DeadlockError
-        If the rules let some block wait forever.
+    On infinitely many SMs all blocks stand on SM 0. Where blocks on one SM slow each other
+    (`sharing`), `durations` are the work of the blocks.
     """
     graph = rules.graph or graph
     program = graph
@@ -105,8 +90,6 @@ def run_rules(
         block = int(stuck[0] - graph.first_block[operation])
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
     sm = np.minimum(sm, np.int32(placed.sms - 1))  # what runs on no SM is shown on the last
-    if device_order is not None:
-        sm = np.asarray(device_order, np.int32)[sm]
     if placed.sharing is not None:
         return Schedule(name, start, end, sm)
     if rules.launching is not None and launches is not None:
@@ -115,3 +98,46 @@ def run_rules(
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))
+
+
+def with_children(
+    rules: Rules, graph: BlockGraph, durations: NDArray[np.float64], need: NDArray[np.int64]
+) -> tuple[Rules, BlockGraph, NDArray[np.float64], NDArray[np.int64]]:
+    """Return a program with the children of all launches after it, as further operations.
+
+    `need` is what a block takes of an SM; those of a child take what its parent's do.
+    """
+    launches = cast("LaunchRules", rules.launching).launches
+    n = len(launches)
+    parent = graph.operation_of_block[launches.block]
+    first_child = graph.n_blocks + np.cumsum(launches.child_grid)
+    graph = replace(
+        graph,
+        kernel=np.concatenate([graph.kernel, np.arange(n, dtype=np.int32)]),
+        first_block=np.concatenate([graph.first_block, first_child]),
+    )
+    durations = np.concatenate([durations, np.repeat(launches.child_duration, launches.child_grid)])
+
+    def padded(values: ArrayLike) -> NDArray[Any]:
+        own = np.broadcast_to(values, graph.n_operations - n)
+        return np.concatenate([own, np.zeros(n, own.dtype)])
+
+    rules = replace(
+        rules, launch=padded(rules.launch), enter=padded(rules.enter),
+        waits_for_all=padded(rules.waits_for_all),
+    )  # fmt: skip
+    return rules, graph, durations, np.concatenate([need, need[parent]])
+
+
+def children_of(
+    given: DeviceLaunches, launches: Launches, blocks: Blocks, sm: NDArray[np.int32]
+) -> Children:
+    """Return the blocks of children that were launched; they come after all of the program."""
+    launch, index = given.child_blocks
+    launched = launches.launches["launched"].copy()
+    ran = np.flatnonzero(launched[launch])
+    at = len(sm) - len(launch) + ran
+    return Children(
+        launched, launches.launches["issued"].copy(), launch[ran], index[ran],
+        blocks.start[at], blocks.end[at], sm[at], float(launches.devices["over"][0]),
+    )  # fmt: skip

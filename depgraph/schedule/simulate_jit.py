@@ -17,8 +17,10 @@ from depgraph.schedule.events_jit import (
     add_event,
     event_of,
     next_event,
+    pop_rank,
+    pop_time,
+    push_time,
 )
-from depgraph.schedule.heaps_jit import pop_rank, pop_time, push_time
 from depgraph.schedule.launching_jit import (
     begin_launching,
     end_launching,

@@ -1,30 +1,33 @@
-"""The tables of a store as arrays, looked through before compiled code, which checks nothing."""
+"""The tables of a store as arrays, and what must be true of them: compiled code checks nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from depgraph.errors import StoreError
-from depgraph.store.schema import TABLES
-from depgraph.store.table_checks import RULES, of_layout
+from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
+from depgraph.graph.launches import MOST_CHILD_BLOCKS
+from depgraph.store.schema import TABLES, Column, ascends, never_falls
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
     from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from depgraph.store.schema import Column
-    from depgraph.store.table_checks import Demands
     from depgraph.store.tables import StoredTables
 
     _Row = TypeVar("_Row", bound=DataclassInstance)
+
+    Demands: TypeAlias = Iterable[tuple[NDArray[np.bool_] | np.bool_ | bool, str]]
+    """What must hold, of each row or in all, and what is said of the first row that it does not."""
 
 
 class CheckedTables:
@@ -187,3 +190,170 @@ class Layout:
         order = np.argsort(self.kernel)
         place = np.searchsorted(self.kernel, kernels, sorter=order)
         return order[np.minimum(place, len(order) - 1)].astype(np.int32)
+
+
+_MOST_BLOCKS = 2**31
+_CERTAIN = (Basis.SEEN, Basis.LDGSTS)
+_READS = np.array([0, 2, 3], np.uint8)  # what to add to `READ` for each of `ACCESS_WAYS`
+
+
+def of_layout(layout: Layout, metadata: Mapping[str, Any]) -> Demands:
+    """Look whether kernels and copies together number operations and blocks without gaps."""
+    n = len(layout.operation)
+    in_order = (layout.operation == np.arange(n)).all()
+    yield in_order, f"{n} kernels and copies are not numbered 0 to {n - 1}"
+    few = layout.blocks.sum(dtype=np.float64) < _MOST_BLOCKS
+    yield few, "there are more blocks than can be numbered"
+    follow = (layout.first == layout.first_block[:-1]).all()
+    yield follow, "blocks of a kernel or copy do not follow those of the one before"
+    spaces = metadata.get("address_spaces")
+    if spaces is not None:
+        yield len(spaces) == n, f"its metadata number {len(spaces)} address spaces for {n} kernels"
+
+
+def _kernels(kernels: StoredColumns, _: CheckedTables) -> Demands:
+    """Compare blocks with the grid."""
+    grid = kernels["grid_x"].astype(np.int64) * kernels["grid_y"] * kernels["grid_z"]
+    yield kernels["blocks"] == grid, "blocks are not those of the grid"
+    yield kernels["active_blocks"] <= grid, "more blocks are active than there are"
+
+
+def _copies(copies: StoredColumns, _: CheckedTables) -> Demands:
+    """Look where copies end."""
+    highest = np.maximum(copies["address"], copies["source"])
+    yield _ends_in_memory(highest, copies["size"]), "the copy goes past the last address"
+
+
+def _allocations(allocations: StoredColumns, program: CheckedTables) -> Demands:
+    """Look where allocations end, in memory and in time."""
+    ends = _ends_in_memory(allocations["address"], allocations["size"])
+    yield ends, "the allocation goes past the last address"
+    freed = allocations.filled("freed", len(program.layout.kernel))
+    yield allocations["allocated"] <= freed, "it is freed before it is allocated"
+
+
+def _blocks(blocks: StoredColumns, program: CheckedTables) -> Demands:
+    """Compare the names of blocks with the layout, and what they count with their kernels."""
+    layout, kernels = program.layout, program["kernels"]
+    n = layout.n_blocks
+    yield len(blocks) == n, f"it has {len(blocks)} rows for {n} blocks"
+    index = np.arange(n) - np.repeat(layout.first, layout.blocks)
+    expected = {"block": np.arange(n), "kernel": layout.kernel_of_block, "index": index}
+    for name, values in expected.items():
+        yield blocks[name] == values, f"{name} is not that of the block"
+    for name in ("accesses", "instructions"):
+        running = np.append(0, np.cumsum(blocks[name]))
+        found = np.diff(running[layout.first_block])[kernels["operation"]]
+        agrees = (found == kernels[name]).all()
+        yield agrees, f"{name} do not add up to those of the kernels"
+
+
+def _sets(sets: StoredColumns, program: CheckedTables) -> Demands:
+    """Look whether sets hold ascending blocks of the operation that each names."""
+    operation = sets["operation"]
+    offsets, blocks = sets.lists("blocks")
+    yield np.diff(offsets) > 0, "the set is empty"
+    ascend = ascends(blocks)
+    ascend[offsets[:-1]] = True
+    yield ascend.all() or np.logical_and.reduceat(ascend, offsets[:-1]), "blocks do not ascend"
+    first, last = blocks[offsets[:-1]], blocks[offsets[1:] - 1]
+    bounds = program.layout.first_block
+    low, high = bounds[operation], bounds[operation + 1]
+    yield (first >= low) & (last < high), "a block is of another operation"
+    nulls = sets.nulls("first_use")
+    alike = nulls == sets.nulls("last_use") and nulls in {0, len(sets)}
+    yield alike, "some sets have positions and others have none"
+    if nulls == 0:
+        for name in ("first_use", "last_use"):
+            yield sets.lists(name)[0][1:] == offsets[1:], f"{name} is not one a block"
+
+
+def _joins(joins: StoredColumns, program: CheckedTables) -> Demands:
+    """Look whether joins lead from sets of one kernel to sets of a later one, in order."""
+    layout, set_operation = program.layout, program["sets"]["operation"]
+    source = joins.operations("source_kernel", layout).astype(np.int64)
+    target = joins.operations("target_kernel", layout).astype(np.int64)
+    yield source < target, "the source does not come before the target"
+    is_certain = np.isin(joins["basis"], _CERTAIN)
+    yield joins["certain"] == is_certain, "certain is not what basis says"
+    order = 2 * (target * len(layout.kernel) + source) + ~is_certain
+    order = order * len(KIND_NAMES) + joins["kind"]
+    yield never_falls(order), "the join does not follow the one before"
+    for name, operation in (("sources", source), ("targets", target)):
+        offsets, sets = joins.lists(name)
+        sizes = np.diff(offsets)
+        yield sizes > 0, f"{name} are none"
+        same = (set_operation[sets] == np.repeat(operation, sizes)).all()
+        yield same, f"{name} are sets of another kernel"
+
+
+def _launches(launches: StoredColumns, program: CheckedTables) -> Demands:
+    """Look whether launches are in order, and by blocks of kernels."""
+    block = launches["block"]
+    kernel = program.layout.kernel_of_block[block]
+    yield kernel >= 0, "a copy launches nothing"
+    yield launches["kernel"] == kernel, "kernel is not that of the block"
+    few = launches["child_grid"].sum(dtype=np.float64) <= MOST_CHILD_BLOCKS
+    yield few, "there are more child blocks than are taken"
+    order = np.lexsort((launches["at"], launches["warp"], block))
+    yield order == np.arange(len(launches)), "the launch does not follow the one before"
+
+
+def _pairs(pairs: StoredColumns, program: CheckedTables) -> Demands:
+    """Look whether pairs lead from a kernel to a later one and count possible numbers of edges."""
+    layout = program.layout
+    source, target = (pairs.operations(name, layout) for name in ("source", "target"))
+    yield source < target, "the source does not come before the target"
+    order = target.astype(np.int64) * len(layout.operation) + source
+    yield ascends(order), "the pair does not follow the one before"
+    sources, targets = layout.blocks[source], layout.blocks[target]
+    kinds = np.stack([pairs[name] for name in map(str.lower, KIND_NAMES)])
+    edges, possible, ldgsts = (pairs[name] for name in ("edges", "possible", "ldgsts"))
+    added = (kinds >= 0).all(axis=0) & (edges <= kinds.sum(axis=0))
+    added &= (edges >= kinds.max(axis=0, initial=0)) & (possible >= 0)
+    added &= (edges + possible > 0) & (edges + possible <= sources * targets)
+    added &= (ldgsts >= 0) & (ldgsts <= kinds.sum(axis=0) - kinds[WAW])
+    yield added, "edges are not those of the kinds and blocks"
+    for name, most in (
+        ("waiting", targets), ("awaited", sources), ("most_sources", pairs["awaited"]),
+        ("most_targets", pairs["waiting"]),
+    ):  # fmt: skip
+        yield (pairs[name] > 0) & (pairs[name] <= most), f"{name} are more than there are"
+
+
+def _footprints(footprints: StoredColumns, _: CheckedTables) -> Demands:
+    """Look whether ranges are sorted and disjoint."""
+    block, kind = footprints["block"], kind_of_ranges(footprints)
+    start, end = footprints["start"], footprints["end"]
+    yield start < end, "the range is empty"
+    same = block[1:] == block[:-1]
+    follows = same & (kind[1:] > kind[:-1])
+    same &= kind[1:] == kind[:-1]
+    follows |= same & (start[1:] > end[:-1])
+    follows |= block[1:] > block[:-1]
+    yield np.append(True, follows), "the range does not follow the one before"
+
+
+def kind_of_ranges(footprints: StoredColumns) -> NDArray[np.uint8]:
+    """Return what `Footprints.kind` is."""
+    kind: NDArray[np.uint8] = footprints["kind"] + _READS[footprints["way"]]
+    return kind
+
+
+def _ends_in_memory(address: NDArray[np.uint64], size: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell where the bytes end by 2**64: else their last address is below the first."""
+    last = address + np.maximum(size, 1).astype(np.uint64) - np.uint64(1)
+    return last >= address
+
+
+RULES: dict[str, Callable[[StoredColumns, CheckedTables], Demands]] = {
+    "kernels": _kernels,
+    "blocks": _blocks,
+    "footprints": _footprints,
+    "copies": _copies,
+    "allocations": _allocations,
+    "sets": _sets,
+    "joins": _joins,
+    "launches": _launches,
+    "pairs": _pairs,
+}

@@ -1,7 +1,7 @@
 """Every table and column of a store: type, unit, meaning, and what must be true of its values.
 
 Files are written, read, checked and documented by what stands here; what must be true between
-columns and tables stands in `table_checks`.
+columns and tables stands in `columns`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
-from depgraph.store.columns import CheckedTables
-from depgraph.store.table_checks import kind_of_ranges
+from depgraph.store.columns import CheckedTables, kind_of_ranges
 from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation
 
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 
-class Store:
+class Store(StoredTables):
     """An extraction on disk; tables are read when they are asked for.
 
     Parameters
@@ -50,26 +48,8 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._tables = StoredTables(path)
-        self._checked = CheckedTables(self._tables)
-        self.path = self._tables.path
-        self.metadata: dict[str, Any] = self._tables.metadata
-
-    @property
-    def identity(self) -> str:
-        """Of the extraction; equal for equal results of equal inputs and options."""
-        return self._tables.identity
-
-    def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow data.
-
-        Raises
-        ------
-        StoreError
-            If there is no such table, its file has changed since it was written, or its columns
-            are not the schema's.
-        """
-        return self._tables.table(name)
+        super().__init__(path)
+        self._checked = CheckedTables(self)
 
     def to_pandas(self, name: str) -> pd.DataFrame:
         """Return a table as a data frame; `depgraph.store.schema` says what its columns hold."""
@@ -180,7 +160,7 @@ class Store:
         if not len(columns):
             return None
         if self._durations is None:
-            file = self._tables.file("launches")
+            file = self.file("launches")
             raise StoreError(file, "has launches of blocks without durations", "extract again")
         known = {field.name: columns[field.name] for field in fields(DeviceLaunches)}
         return DeviceLaunches(**{**known, "block": columns["block"].astype(np.int64)})

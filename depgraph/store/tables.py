@@ -1,4 +1,4 @@
-"""The tables of a store, handed out only if they are what was written, and by this version."""
+"""The tables and metadata of a store, handed out only if they are what was written."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import hashlib
 import json
 from contextlib import suppress
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from depgraph.errors import StoreError
-from depgraph.store.checksums import CHECKSUMS, Checksums
-from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, file_name, is_store
-from depgraph.store.metadata_checks import check_metadata
+from depgraph.footprint.footprints import GRANULARITIES
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.program import Communication
+from depgraph.store.files import (
+    CHECKSUMS,
+    IDENTITY_KEY,
+    METADATA_KEY,
+    Checksums,
+    file_name,
+    is_store,
+)
 from depgraph.store.schema import (
     OLDEST_VERSION,
     SCHEMA_VERSION,
@@ -25,8 +34,25 @@ from depgraph.store.schema import (
     stored_tables,
 )
 from depgraph.system.arrow import read_parquet
+from depgraph.system.described import (
+    REQUIRED,
+    Field,
+    any_text,
+    items,
+    one_of,
+    optional,
+    real,
+    record,
+    values_of,
+    whole,
+)
+from depgraph.system.limits import LARGEST_ID
 from depgraph.system.output import recover
 from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)
@@ -105,7 +131,7 @@ class StoredTables:
 
     @property
     def identity(self) -> str:
-        """Of the extraction that wrote the files."""
+        """Of the extraction; equal for equal results of equal inputs and options."""
         return self._checksums.identity
 
     def file(self, table: str) -> Path:
@@ -121,7 +147,14 @@ class StoredTables:
         return self._read("kernels")
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow data, or raise what `Store.table` does."""
+        """Return a table as Arrow data.
+
+        Raises
+        ------
+        StoreError
+            If there is no such table, its file has changed since it was written, or its columns
+            are not the schema's.
+        """
         if name not in STORED_TABLES:
             raise StoreError(
                 self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
@@ -172,3 +205,71 @@ def _kind_of(field: pa.Field) -> tuple[str, pa.DataType]:
     """Return name and type; how wide the indices of a dictionary are is up to who reads it."""
     is_dictionary = pa.types.is_dictionary(field.type)
     return field.name, field.type.value_type if is_dictionary else field.type
+
+
+def _granularity(value: object) -> object:
+    if value not in GRANULARITIES:
+        raise ValueError("a granularity")
+    return value
+
+
+_COUNT = whole(0, LARGEST_ID)
+_COUNTS = values_of(_COUNT)
+_SPACE = whole(-1, (1 << 31) - 1)
+_SOURCE = record(
+    Field("path", any_text, "as it was given", default=REQUIRED),
+    Field("size", _COUNT, "of the file", "bytes", REQUIRED),
+    Field("sha256", any_text, "of what was read"),
+)
+_OPTIONS = record(
+    Field("kinds", items(one_of(KIND_NAMES), "kinds"), "of dependence", default=REQUIRED),
+    Field("granularity", _granularity, "of addresses", "bytes", REQUIRED),
+)
+_ENTRIES = (
+    Field("format", any_text, "of the input"),
+    Field("options", _OPTIONS, "that edges depend on", default=REQUIRED),
+    Field("tool_version", any_text, "that wrote it"),
+    Field("sources", items(_SOURCE, "files"), "what was read"),
+    Field("lines", _COUNT, "read"),
+    Field("input_bytes", _COUNT, "read", "bytes"),
+    Field("text_bytes", _COUNT, "the same, not compressed", "bytes"),
+    Field("opcodes", _COUNTS, "instructions of each"),
+    Field("skipped", _COUNTS, "instructions of each sort"),
+    Field("warnings", _COUNTS, "how often each"),
+    Field("blind_spots", items(any_text, "texts"), "what the input cannot show"),
+    Field("false_edges", optional(_COUNT), "found by comparing", "edges"),
+    Field("address_spaces", optional(items(_SPACE, "spaces")), "of each operation"),
+    Field("remarks", values_of(items(_COUNT, "kernels")), "kernels of each"),
+    Field("duration_unit", any_text, "of blocks"),
+    Field("position_step", real(0, 1), "of a block's work", "share"),
+)
+
+
+def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
+    """Refuse metadata that no extraction writes, by the name of the entry."""
+    for field in _ENTRIES:
+        if field.key not in metadata:
+            if field.default is REQUIRED:
+                raise _refused(file, f"lack {field.key!r}")
+            continue
+        try:
+            field.read(metadata[field.key])
+        except ValueError:
+            said = in_short(repr(metadata[field.key]))
+            raise _refused(file, f"say {said} for {field.key!r}") from None
+    try:
+        known = Communication.from_metadata(metadata)
+        numbers = [each.time for each in known.collectives.values()]
+        for link in known.links.values():
+            numbers += [link.bandwidth, link.alpha, link.dma_bandwidth, link.dma_alpha]
+            numbers += [link.engines, link.computation_slowed, link.communication_slowed]
+        is_finite = all(map(isfinite, numbers))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        is_finite = False
+    if not is_finite:
+        raise _refused(file, "describe communication in a way that depgraph does not write")
+
+
+def _refused(file: Path, found: str) -> StoreError:
+    message = f"holds what no extraction writes: its metadata {found}"
+    return StoreError(file, message, "extract again")

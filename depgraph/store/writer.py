@@ -16,8 +16,14 @@ from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.launches import DeviceLaunches, no_launches
 from depgraph.graph.pairs import PairSummary
 from depgraph.graph.program import BlockCounts, Copy, Kernel
-from depgraph.store.checksums import Checksums, HashingFile
-from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, file_name, not_a_store
+from depgraph.store.files import (
+    IDENTITY_KEY,
+    METADATA_KEY,
+    Checksums,
+    HashingFile,
+    file_name,
+    not_a_store,
+)
 from depgraph.store.schema import PATTERNS, SCHEMA_VERSION, STORED_TABLES, TABLES, arrow_schema
 from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy

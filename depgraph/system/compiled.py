@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from depgraph.ownership import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -52,29 +52,19 @@ def compiled(function: Function) -> Function:
     What is kept on disk counts as long as neither the file of `function` has changed nor what that
     file imports: compiled functions, named tuples, and numbers.
     """
-    if _IS_OFF:
-        return function
-    return cast("Function", CompiledFunction(function))
+    return _compiled(function)
 
 
 def compiled_if_large(function: Function) -> Function:
     """As `compiled`, but interpret small inputs: the size of arguments tells the time."""
-    if _IS_OFF:
-        return function
-    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL))
+    return _compiled(function, function, _IN_ONE_CALL)
 
 
 def compiled_if_larger(
     elements: int, otherwise: Callable[..., Any]
 ) -> Callable[[Function], Function]:
     """As `compiled_if_large`, but call `otherwise`, by NumPy alone, up to some elements."""
-
-    def decorate(function: Function) -> Function:
-        if _IS_OFF:
-            return function
-        return cast("Function", CompiledFunction(function, otherwise, elements))
-
-    return decorate
+    return lambda function: _compiled(function, otherwise, elements)
 
 
 def compiled_in_place(function: Function) -> Function:
@@ -83,10 +73,7 @@ def compiled_in_place(function: Function) -> Function:
     Their code counts no references to arrays, which takes most of the time, and of the
     compilation, where arrays come in bundles (`NamedTuple`).
     """
-    if _IS_OFF:
-        return function
-    options = {"_nrt": False}  # numba's run time, which counts references
-    return cast("Function", CompiledFunction(function, function, _IN_PLACE, options))
+    return _compiled(function, function, _IN_PLACE, allocates=False)
 
 
 def compiled_on_records(function: Function) -> Function:
@@ -100,8 +87,7 @@ def compiled_on_records(function: Function) -> Function:
     otherwise = interpreted(function)
     if _IS_OFF:
         return cast("Function", otherwise)
-    options = {"_nrt": False}
-    return cast("Function", CompiledFunction(function, otherwise, _IN_PLACE, options))
+    return _compiled(function, otherwise, _IN_PLACE, allocates=False)
 
 
 def compiled_scanner(begin: int) -> Callable[[Function], Function]:
@@ -111,22 +97,33 @@ def compiled_scanner(begin: int) -> Callable[[Function], Function]:
     to be filled, which say nothing about that.
     """
 
-    def decorate(function: Function) -> Function:
-        if _IS_OFF:
-            return function
-        options = {"_nrt": False}
-        scanner = CompiledFunction(function, function, _BYTES_IN_ONE_CALL, options)
-        scanner.size_of = lambda arguments: int(arguments[begin + 1] - arguments[begin])
-        return cast("Function", scanner)
+    def size_of(arguments: tuple[Any, ...]) -> int:
+        return int(arguments[begin + 1] - arguments[begin])
 
-    return decorate
+    return lambda function: _compiled(
+        function, function, _BYTES_IN_ONE_CALL, allocates=False, size_of=size_of
+    )
+
+
+def _compiled(
+    function: Function,
+    otherwise: Callable[..., Any] | None = None,
+    most_elements: int = 0,
+    *,
+    allocates: bool = True,
+    size_of: Callable[[tuple[Any, ...]], int] | None = None,
+) -> Function:
+    """Return what is called in place of a function, see `CompiledFunction`."""
+    if _IS_OFF:
+        return function
+    options = {} if allocates else {"_nrt": False}  # numba's run time, which counts references
+    made = CompiledFunction(function, otherwise, most_elements, options, size_of or _elements)
+    return cast("Function", made)
 
 
 def compiled_helper(function: Function) -> Function:
     """Compile, in less time, for compiled functions alone; called from Python it is interpreted."""
-    if _IS_OFF:
-        return function
-    return cast("Function", _Part(function, in_line=False))
+    return function if _IS_OFF else cast("Function", _Part(function, in_line=False))
 
 
 def compiled_within(function: Function) -> Function:
@@ -135,9 +132,7 @@ def compiled_within(function: Function) -> Function:
     A step of a long function: it may take bundles of many arrays, as nothing is passed. Called
     from Python it is interpreted.
     """
-    if _IS_OFF:
-        return function
-    return cast("Function", _Part(function, in_line=True))
+    return function if _IS_OFF else cast("Function", _Part(function, in_line=True))
 
 
 def compile_always() -> None:
@@ -187,16 +182,17 @@ class CompiledFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        otherwise: Callable[..., Any] | None = None,  # called while compiling is not worth it
-        most_elements: int = 0,  # of the arguments of one call of `otherwise`
-        options: Mapping[str, Any] | None = None,
+        otherwise: Callable[..., Any] | None,  # called while compiling is not worth it
+        most_elements: int,  # of the arguments of one call of `otherwise`
+        options: dict[str, Any],
+        size_of: Callable[[tuple[Any, ...]], int],
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        self.size_of: Callable[[tuple[Any, ...]], int] = _elements
+        self.size_of = size_of
         self._otherwise = otherwise
         self._most_elements = most_elements
-        self._options = dict(options or {})
+        self._options = options
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False

@@ -18,7 +18,7 @@ from typing import (
     get_type_hints,
 )
 
-from depgraph.errors import InputError, ModelError, TraceError
+from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
 from depgraph.system.limits import MOST_ROWS
 from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
@@ -33,8 +33,6 @@ from depgraph.system.toml_file import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
-
-    from depgraph.errors import DepgraphError
 
     Reader: TypeAlias = Callable[[object], Any]
     """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
@@ -78,23 +76,26 @@ def short_text(value: object) -> str:
     return text(value, longest=_LONGEST_TEXT)
 
 
-def any_text(value: object) -> str:
-    """Take a text, the empty one too."""
-    if not isinstance(value, str):
-        raise ValueError("text")  # noqa: TRY004 - what else a reader raises
-    return value
-
-
 def anything(value: object) -> Any:
     """Take what is looked at later, beside what other keys say."""
     return value
 
 
-def flag(value: object) -> bool:
-    """Take a truth value."""
-    if not isinstance(value, bool):
-        raise ValueError("true or false")  # noqa: TRY004 - what else a reader raises
-    return value
+def _all_of(kind: type, expected: str) -> Reader:
+    """Take every value of a type."""
+
+    def read(value: object) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(expected)  # noqa: TRY004 - what else a reader raises
+        return value
+
+    return read
+
+
+any_text = _all_of(str, "text")
+"""Take a text, the empty one too."""
+flag = _all_of(bool, "true or false")
+_object = _all_of(dict, "an object")
 
 
 def one_of(choices: Collection[str]) -> Reader:
@@ -126,25 +127,17 @@ def optional(reader: Reader) -> Reader:
 
 def values_of(reader: Reader) -> Reader:
     """Take an object of whatever keys, and what another reader takes of each value."""
-
-    def read(value: object) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ValueError("an object")  # noqa: TRY004 - what else a reader raises
-        return {key: reader(each) for key, each in value.items()}
-
-    return read
+    return lambda value: {key: reader(each) for key, each in _object(value).items()}
 
 
 def record(*known: Field) -> Reader:
     """Take an object with the keys that it must have, whatever else is there."""
 
     def read(value: object) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ValueError("an object")  # noqa: TRY004 - what else a reader raises
-        taken = {}
+        given, taken = _object(value), {}
         for field in known:
-            if field.key in value:
-                taken[field.key] = field.read(value[field.key])
+            if field.key in given:
+                taken[field.key] = field.read(given[field.key])
             elif field.default is REQUIRED:
                 raise ValueError(f"an object with {field.key}")
         return taken

@@ -1,19 +1,22 @@
-"""What a trace parser hands to the core: launches, copies, memsets, and the bytes touched."""
+"""What a trace parser hands to the core: launches, copies, memsets, bytes touched, its files."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from depgraph.errors import TraceError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from depgraph.trace.sources import SourceFiles
 
 READ = 0
 WRITE = 1
@@ -158,6 +161,11 @@ class Damage:
     path: str | None = None
 
 
+# Of a `ScannedPart`: what it counts by names, and by numbers.
+COUNTERS = ("skipped", "opcodes", "warnings")
+NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes", "text_bytes")
+
+
 @dataclass(slots=True)
 class ScannedPart:
     """The result of scanning one part of a trace (a byte range of a log, a kernel file)."""
@@ -195,6 +203,14 @@ class ScannedPart:
     bytes: int = 0
     text_bytes: int = 0  # size of its text, decompressed
     path: str | None = None  # the file that the part is cut from, if the trace has several
+
+    def count(self, other: ScannedPart) -> None:
+        """Add what another part counts, and its allocations."""
+        for name in (*COUNTERS, *NUMBERS, "allocations"):
+            total = getattr(self, name)
+            total += getattr(other, name)
+            setattr(self, name, total)
+        self.shows_bulk |= other.shows_bulk
 
 
 RANGE, TILES = "range", "tiles"
@@ -242,7 +258,7 @@ class ProgramOrder(Protocol):
 
 
 class Trace(Protocol):
-    """An opened trace of any format."""
+    """An opened trace of any format, which may be a subclass for what is usual."""
 
     format: str
     name: str
@@ -251,7 +267,8 @@ class Trace(Protocol):
 
     @property
     def input_bytes(self) -> int | None:
-        """Size of the input files; None where it is not known."""
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return self.sources.bytes if self.sources.paths else None
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in its order."""
@@ -259,5 +276,89 @@ class Trace(Protocol):
     def program_order(self) -> ProgramOrder:
         """Return what numbers the operations of this trace."""
 
-    def untraced(self, launch: KernelLaunch) -> str | None:
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
         """Say what a kernel's name tells is not shown, where no kernel shows such instructions."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What tells that a file is still the same."""
+
+    size: int  # bytes
+    changed: int  # time of the last change, in ns
+    inode: int  # of another file that was put in its place this differs
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Return the present state of a file."""
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def verify(self, path: Path) -> None:
+        """Refuse a file that is not in this state any more."""
+        try:
+            now = FileState.of(path)
+        except OSError:
+            now = None
+        if now == self:
+            return
+        if now is None:
+            found = "is gone, which was there when reading began"
+        elif now.size != self.size:
+            found = f"changed while it was read, from {self.size} to {now.size} bytes"
+        else:
+            found = "changed while it was read"
+        raise TraceError(path, found, "read it again once nothing writes to it any more")
+
+
+class SourceFiles:
+    """The files of a trace, each with its state when it was first looked at."""
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        self._states: dict[Path, FileState] = {}
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: Path, state: FileState | None = None) -> FileState:
+        """Take another file, as it is now or was; return its state."""
+        if path not in self._states:
+            try:
+                self._states[path] = state or FileState.of(path)
+            except OSError as error:
+                raise unreadable(path, error) from None
+        return self._states[path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, in the order in which they were added."""
+        return list(self._states)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files together, packed as they are."""
+        return sum(state.size for state in self._states.values())
+
+    def verify(self) -> None:
+        """Refuse files that have changed since."""
+        for path, state in self._states.items():
+            state.verify(path)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Refuse, at the end, files that have changed; this comes before any other fault found."""
+        try:
+            yield
+        except Exception:
+            self.verify()
+            raise
+        self.verify()
+
+
+def unreadable(path: str | Path, error: OSError) -> TraceError:
+    """Put an operating-system error about `path` in one line."""
+    if isinstance(error, FileNotFoundError):
+        return TraceError(path, "no such file")
+    if isinstance(error, IsADirectoryError):
+        return TraceError(path, "is a folder", "name the trace file inside it")
+    return TraceError(path, f"cannot be read ({error.strerror or error})")

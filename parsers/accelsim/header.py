@@ -22,12 +22,11 @@ from depgraph.parsers.scanning.launch_limits import (
 )
 from depgraph.parsers.scanning.tables_jit import ADDRESS_END
 from depgraph.trace.names import demangle
-from depgraph.trace.records import KernelLaunch
+from depgraph.trace.records import Dim3, KernelLaunch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.trace.records import Dim3
 
 NAME_MARK = b"-kernel name = "
 # The window of generic addresses that stand for shared, or local, memory.

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.compression import TraceInput
-from depgraph.trace.records import Damage, MemoryOperation
-from depgraph.trace.sources import SourceFiles
+from depgraph.trace.records import Damage, FileState, MemoryOperation, SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from depgraph.trace.sources import FileState
 
 _MAX_LIST_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
@@ -303,7 +301,7 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
     if any(item.name == _GPUCACHESIM_LIST for item in items):
-        from depgraph.parsers.refusals import EITHER_TRACER, GPUCACHESIM
+        from depgraph.parsers.formats import EITHER_TRACER, GPUCACHESIM
 
         raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
     raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))

@@ -11,9 +11,10 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
-from depgraph.parsers.accelsim.header import find_layout, parse_header
-from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.accelsim.header import KernelHeader, Layout, find_layout, parse_header
+from depgraph.parsers.scanning.line_buffers import LineBuffer, Readable, whole_lines
 from depgraph.parsers.scanning.opcodes import (
+    MemoryOpcode,
     OpcodeTable,
     Space,
     effect_on_global,
@@ -23,14 +24,10 @@ from depgraph.parsers.scanning.opcodes import (
 from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
-from depgraph.trace.records import Damage, ScannedPart
+from depgraph.trace.records import Damage, Overflow, ScannedPart
 
 if TYPE_CHECKING:
-    from depgraph.parsers.accelsim.header import KernelHeader, Layout
-    from depgraph.parsers.scanning.line_buffers import LineBuffer, Readable
-    from depgraph.parsers.scanning.opcodes import MemoryOpcode
     from depgraph.system.arrays import Text, Words
-    from depgraph.trace.records import Overflow
 
 BUFFER_BYTES = 1 << 20  # of text that a thread holds at a time
 HEAD_BYTES = 1 << 16  # enough for the header and for lines to tell the layout by

@@ -19,8 +19,7 @@ from depgraph.parsers.accelsim.kernel_list import (
 )
 from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
 from depgraph.parsers.scanning.compression import TraceStream, compression_of
-from depgraph.trace.records import MemoryOperation, ScannedPart
-from depgraph.trace.sources import unreadable
+from depgraph.trace.records import MemoryOperation, ScannedPart, Trace, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
     from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
-    from depgraph.trace.sources import FileState
+    from depgraph.trace.records import FileState, Operation, Overflow, PartTask
 
 FORMAT = "accelsim"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -223,7 +221,7 @@ class ListPart:
         )
 
 
-class AccelSimTrace:
+class AccelSimTrace(Trace):
     """The kernel files of a run in launch order and host copies, or one kernel, `source`."""
 
     format = FORMAT
@@ -300,10 +298,6 @@ class AccelSimTrace:
     def program_order(self) -> ListOrder:
         """Return what puts kernels and host copies in the order of the list."""
         return ListOrder(self._kernels.entries)
-
-    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
-        """Return None: what a kernel does out of sight, its opcodes show."""
-        return None
 
 
 class ListOrder:

@@ -18,8 +18,14 @@ from depgraph.parsers.nvbit.text import OVERLONG, copies_by_tma, is_launch, scan
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
-from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
-from depgraph.trace.sources import FileState, SourceFiles, unreadable
+from depgraph.trace.records import (
+    Damage,
+    FileState,
+    KernelLaunch,
+    ScannedPart,
+    SourceFiles,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

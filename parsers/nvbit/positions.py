@@ -16,14 +16,13 @@ from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.opcodes import OpcodeTable
 from depgraph.parsers.scanning.tables_jit import LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words
-from depgraph.trace.records import Ranges
+from depgraph.trace.records import Ranges, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from depgraph.graph.program import Extraction
     from depgraph.system.arrays import Text
-    from depgraph.trace.records import Trace
 
 _PART_BYTES = 32 << 20
 _RANGES = 1 << 21

@@ -20,13 +20,12 @@ from depgraph.parsers.scanning.opcodes import OpcodeTable, Space, global_meaning
 from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
-from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
+from depgraph.trace.records import Damage, KernelLaunch, Overflow, ScannedPart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.system.arrays import Text
-    from depgraph.trace.records import Overflow
 
 
 # Names of kernels that copy by TMA, whose addresses NVBit up to 1.7 cannot print: what the name

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from depgraph.errors import ProfileError, TraceError
 from depgraph.parsers.profiles import ncu, nsys_sqlite, own_tables
-from depgraph.parsers.profiles.csv_tables import cells_of, header_of
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
-from depgraph.parsers.profiles.source import read_head
+from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.parsers.profiles.source import Head
     from depgraph.timing.profile import BlockProfile, KernelProfile
 
 Format = Literal[

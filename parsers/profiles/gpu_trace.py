@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
-from depgraph.parsers.profiles.units import decimal, exact_bytes, integer, nanoseconds, time_unit
+from depgraph.parsers.profiles.source import (
+    Header,
+    cells_of,
+    decimal,
+    exact_bytes,
+    header_of,
+    integer,
+    nanoseconds,
+    open_text,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +45,7 @@ class Dialect:
     kilo: int  # what K in KB stands for
     units_below: bool  # in a row of their own rather than in the header
     ends_at_text: bool  # at a line that is no row; else that is output of the program
-    headings: dict[str, str]  # of the columns of a profile, sizes by their dimension
+    headings: dict[str, str]  # of the columns of a profile
 
     def recognises(self, line: str) -> bool:
         """Whether a line is the header of this table."""
@@ -73,30 +81,32 @@ class Dialect:
         return columns.profile(self.format, hint=self.hint)
 
 
+# Of each column of a profile what nsys and nvprof call it; sizes by their dimension.
+_HEADINGS = {
+    "start": ("Start", "Start"),
+    "duration": ("Duration", "Duration"),
+    "name": ("Name", "Name"),
+    "grid x": ("GrdX", "Grid X"),
+    "grid y": ("GrdY", "Grid Y"),
+    "grid z": ("GrdZ", "Grid Z"),
+    "block x": ("BlkX", "Block X"),
+    "block y": ("BlkY", "Block Y"),
+    "block z": ("BlkZ", "Block Z"),
+    "registers": ("Reg/Trd", "Registers Per Thread"),
+    "static_shared_bytes": ("StcSMem", "Static SMem"),
+    "dynamic_shared_bytes": ("DymSMem", "Dynamic SMem"),
+    "device": ("Device", "Device"),
+    "context": ("Ctx", "Context"),
+    "stream": ("Strm", "Stream"),
+    "correlation": ("CorrId", "Correlation_ID"),
+}
 NSYS = Dialect(
     format="nsys-csv",
     hint="write it with: nsys stats --report cuda_gpu_trace --format csv REPORT.nsys-rep",
     kilo=1000,
     units_below=False,
     ends_at_text=True,
-    headings={
-        "start": "Start",
-        "duration": "Duration",
-        "name": "Name",
-        "grid x": "GrdX",
-        "grid y": "GrdY",
-        "grid z": "GrdZ",
-        "block x": "BlkX",
-        "block y": "BlkY",
-        "block z": "BlkZ",
-        "registers": "Reg/Trd",
-        "static_shared_bytes": "StcSMem",
-        "dynamic_shared_bytes": "DymSMem",
-        "device": "Device",
-        "context": "Ctx",
-        "stream": "Strm",
-        "correlation": "CorrId",
-    },
+    headings={column: heading for column, (heading, _) in _HEADINGS.items()},
 )
 NVPROF = Dialect(
     format="nvprof",
@@ -104,24 +114,7 @@ NVPROF = Dialect(
     kilo=1024,
     units_below=True,
     ends_at_text=False,
-    headings={
-        "start": "Start",
-        "duration": "Duration",
-        "name": "Name",
-        "grid x": "Grid X",
-        "grid y": "Grid Y",
-        "grid z": "Grid Z",
-        "block x": "Block X",
-        "block y": "Block Y",
-        "block z": "Block Z",
-        "registers": "Registers Per Thread",
-        "static_shared_bytes": "Static SMem",
-        "dynamic_shared_bytes": "Dynamic SMem",
-        "device": "Device",
-        "context": "Context",
-        "stream": "Stream",
-        "correlation": "Correlation_ID",
-    },
+    headings={column: heading for column, (_, heading) in _HEADINGS.items()},
 )
 _GRID, _BLOCK = ("grid x", "grid y", "grid z"), ("block x", "block y", "block z")
 _OF_EACH_LAUNCH = ("start", "duration", "name", "correlation")  # others are the same for many

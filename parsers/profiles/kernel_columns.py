@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.host_spans import HostSpans, Names
+from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
-from depgraph.timing.profile import UNKNOWN, KernelProfile
+from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from depgraph.parsers.profiles.host_spans import Call
-    from depgraph.timing.profile import KernelUnit
 
     Integers = NDArray[np.int64]
     Columns = Mapping[str, NDArray[Any]]
@@ -207,12 +204,8 @@ class KernelColumns:
         """Put the kernels in launch order; `more` goes to `KernelProfile`.
 
         They are ordered by kernel number where all have one, else by process and correlation
-        id, else by start, else as listed. `start_origin` is added to all starts.
-
-        Raises
-        ------
-        ProfileError
-            If there is no kernel, `hint` then says what to do; or a GPU has impossibly many SMs.
+        id, else by start, else as listed. `start_origin` is added to all starts. Where there is no
+        kernel `hint` says what to do.
         """
         memory = self._memory
         if memory is not None and (unusable := memory.n_unusable):

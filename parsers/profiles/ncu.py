@@ -6,14 +6,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
-from depgraph.parsers.profiles.units import (
+from depgraph.parsers.profiles.source import (
+    Header,
     NumberFormat,
+    cells_of,
     exact_bytes,
+    header_of,
     integer,
     nanoseconds,
+    open_text,
     time_unit,
 )
 

@@ -9,14 +9,13 @@ from urllib.parse import quote
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from depgraph.parsers.profiles.host_spans import HostSpans
-    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "profile with nsys profile --trace=cuda PROGRAM, then nsys export --type sqlite REPORT.nsys-rep"

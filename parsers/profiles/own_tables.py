@@ -12,9 +12,10 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.profiles.source import Text, open_text
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
-from depgraph.timing.profile import BlockProfile
+from depgraph.system.time_units import MICROSECONDS
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -24,14 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyarrow.parquet import ParquetFile
 
-    from depgraph.parsers.profiles.source import Text
-    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "write columns kernel,duration_us for kernels, or kernel,block,duration_us[,start_us] for "
     "thread blocks; kernels and blocks count from 0, units are ns, us, ms, s or cycles"
 )
-_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6, "cycles": 1.0}
 _NANOSECONDS = 1e3
 _TIME = re.compile(r"(?P<what>duration|dur|time|start)(?:_(?P<unit>ns|us|ms|s|cycles))?|cycles")
 
@@ -200,20 +198,17 @@ def _profile(table: _Table, file_kind: str) -> KernelProfile | BlockProfile:
         notes[0] += ", assumed: the heading names no unit"
     if table.is_cut:
         notes.append("the last line has no line end: the file may be cut off")
-    columns["duration"] = duration * _MICROSECONDS[unit]
+    columns["duration"] = duration * _factor(unit)
     if start is not None:
-        columns["start"] = start * _MICROSECONDS[start_unit]
+        columns["start"] = start * _factor(start_unit)
     if "block" in columns:
         return _blocks(table, unit, notes, f"blocks-{file_kind}")
     return _kernels(table, unit, notes, f"kernels-{file_kind}")
 
 
 def _kernels(table: _Table, unit: str, notes: list[str], format_name: str) -> KernelProfile:
-    kernel, start, sms = (
-        table.columns["kernel"],
-        table.columns.get("start"),
-        table.columns.get("sms"),
-    )
+    kernel = table.columns["kernel"]
+    start, sms = table.columns.get("start"), table.columns.get("sms")
     table.refuse(_repeated(kernel), "the kernel has a time already")
     factor = 1.0 if unit == "cycles" else _NANOSECONDS
     columns = KernelColumns(table.path)
@@ -232,11 +227,8 @@ def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> Blo
     kernel, block = table.columns["kernel"], table.columns["block"]
     start, sms = table.columns.get("start"), table.columns.get("sms")
     table.refuse(block < 0, "the block is negative")
+    table.refuse(_repeated(kernel, block), "the block has a time already")
     order = np.lexsort((block, kernel))
-    same = (np.diff(kernel[order]) == 0) & (np.diff(block[order]) == 0)
-    repeated = np.zeros(len(order), np.bool_)
-    repeated[order[1:][same]] = True
-    table.refuse(repeated, "the block has a time already")
     return BlockProfile(
         source=table.path,
         format=format_name,
@@ -250,8 +242,14 @@ def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> Blo
     )
 
 
-def _repeated(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    _, first = np.unique(values, return_index=True)
-    repeated = np.ones(len(values), np.bool_)
-    repeated[first] = False
+def _repeated(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell of each row whether one before it has the same values."""
+    order = np.lexsort(columns)
+    repeated = np.zeros(len(order), np.bool_)
+    repeated[order[1:]] = np.logical_and.reduce([np.diff(c[order]) == 0 for c in columns])
     return repeated
+
+
+def _factor(unit: str) -> float:
+    """Return the microseconds of a unit; cycles stay what they are."""
+    return MICROSECONDS.get(unit, 1.0)

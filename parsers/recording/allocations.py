@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.kineto_memory import HINT, read_memory
+from depgraph.parsers.profiles.kineto import MEMORY_HINT, read_memory
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
 from depgraph.trace.records import Allocation
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kineto_memory import Change, Launch, MemoryProfile
+    from depgraph.parsers.profiles.kineto import Change, Launch, MemoryProfile
     from depgraph.trace.records import KernelLaunch
 
 _OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
@@ -97,7 +97,7 @@ class ProfiledAllocations:
             self._take(change)
         if not self.allocations:
             raise ProfileError(
-                path, "allocates in none of the memory that the recorded program has", HINT
+                path, "allocates in none of the memory that the recorded program has", MEMORY_HINT
             )
 
     def _take(self, change: Change) -> None:
@@ -147,7 +147,7 @@ def _anchors(
         raise ProfileError(
             path,
             f"has {len(matched)} of the {len(keys)} recorded launches, less than nine in ten",
-            HINT,
+            MEMORY_HINT,
         )
     times = [profiled[partner[i]].called for i in matched]
     return times, [recorded[i][0] for i in matched]

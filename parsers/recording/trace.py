@@ -11,8 +11,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import MARK, Archive
 from depgraph.parsers.recording.events import RecordedEvents
 from depgraph.parsers.recording.touches import read_touches
-from depgraph.trace.records import BlockTouches, ScannedPart
-from depgraph.trace.sources import FileState, SourceFiles
+from depgraph.trace.records import BlockTouches, FileState, ScannedPart, SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

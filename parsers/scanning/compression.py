@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from depgraph.errors import TraceError
-from depgraph.trace.sources import FileState, SourceFiles, unreadable
+from depgraph.trace.records import FileState, SourceFiles, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path

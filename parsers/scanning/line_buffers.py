@@ -53,29 +53,16 @@ class LineBuffer:
 
 def whole_lines(
     stream: Readable,
-    part_bytes: int,
-    cut: Callable[[bytes], int] | None = None,
+    part_bytes: int,  # to read for each buffer
+    cut: Callable[[bytes], int] | None = None,  # from whole lines to how many bytes to take now
     *,
-    first_bytes: int = 0,
+    first_bytes: int = 0,  # to read for the first buffer, if they are more
 ) -> Iterator[LineBuffer]:
     """Cut a stream into buffers of whole lines; a line that is too long is left out.
 
-    New memory costs the system more time than unpacking into it, so that whoever has done with
-    a buffer should release it.
-
-    Parameters
-    ----------
-    part_bytes : int
-        Bytes to read for each buffer.
-    cut : callable, optional
-        From whole lines to how many bytes of them to take now.
-    first_bytes : int
-        Bytes to read for the first buffer, if they are more.
-
-    Raises
-    ------
-    TraceError
-        If the stream is damaged and gives no text at all.
+    New memory costs the system more time than unpacking into it, so that whoever has done with a
+    buffer should release it. A stream that is damaged and gives no text at all raises a
+    `TraceError`.
     """
     carry = b""
     is_dropping = anything = False

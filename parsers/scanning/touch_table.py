@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges
 from depgraph.parsers.scanning.tables_jit import Rows, Touches, enter_rows, take_row
 from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
-from depgraph.trace.records import BlockTouches, Ranges
-
-if TYPE_CHECKING:
-    from depgraph.trace.records import Overflow
+from depgraph.trace.records import BlockTouches, Overflow, Ranges
 
 _ROWS = 1 << 12
 _RANGES = 1 << 17
@@ -28,15 +23,10 @@ def pack_block(x: int, y: int, z: int) -> int:
 
 
 class TouchTable:
-    """Rows, one a block of a launch, and the byte ranges that belong to them.
-
-    Attributes
-    ----------
-    arrays : Touches
-        What the scanner sees of it.
-    """
+    """Rows, one a block of a launch, and the byte ranges that belong to them."""
 
     def __init__(self, overflow: Overflow | None = None) -> None:
+        # As the scanner sees it:
         self.arrays = Touches(_new_rows(_ROWS), _new_ranges(_RANGES), np.zeros(2, np.int64))
         self._limit(overflow)
 

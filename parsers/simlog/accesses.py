@@ -30,8 +30,9 @@ from depgraph.trace.records import (
     MemoryOperation,
     Ranges,
     ScannedPart,
+    SourceFiles,
+    Trace,
 )
-from depgraph.trace.sources import SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -301,7 +302,7 @@ def _ends_whole(line: bytes) -> bool:
     return re.search(rb" active_threads=[01]{32}\s*\Z", line) is not None
 
 
-class SimlogTrace:
+class SimlogTrace(Trace):
     """A simulator's log with memory lines; `buffer_bytes` of text are held in memory at a time."""
 
     format = FORMAT
@@ -314,11 +315,6 @@ class SimlogTrace:
         self._source = source
         self._buffer_bytes = buffer_bytes
 
-    @property
-    def input_bytes(self) -> int | None:
-        """Size of the input in bytes, compressed as it is; None for standard input."""
-        return self.sources.bytes if self.sources.paths else None
-
     def tasks(self) -> Iterator[PartTask]:
         """Yield the log."""
         yield SimlogTask(self._source, self.input_bytes or 0, self._buffer_bytes)
@@ -326,10 +322,6 @@ class SimlogTrace:
     def program_order(self) -> SimlogOrder:
         """Return what puts kernels and host copies in the order of the log."""
         return SimlogOrder()
-
-    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
-        """Return None: the simulator sees all memory."""
-        return None
 
 
 class SimlogOrder:

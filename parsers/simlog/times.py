@@ -11,15 +11,13 @@ import numpy as np
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
-from depgraph.parsers.simlog.lines import NamedBlocks, pushed_kernel
-from depgraph.timing.profile import BlockProfile
+from depgraph.parsers.simlog.lines import FinishedBlock, NamedBlocks, pushed_kernel
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.parsers.simlog.lines import FinishedBlock
-    from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3
 
 HINT = (

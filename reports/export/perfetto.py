@@ -18,7 +18,7 @@ import numpy as np
 
 from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.utilization import running_part, slots_on_sm, utilization_over_time
+from depgraph.schedule.schedule import running_part, slots_on_sm, utilization_over_time
 from depgraph.system.text import clean_text
 from depgraph.timing.launch_sites import NOWHERE
 

@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms import Against
 from depgraph.reports.tables.table import kernel_name, shorten, show_number
-from depgraph.schedule.utilization import running_part, slots_on_sm
+from depgraph.schedule.schedule import running_part, slots_on_sm
 from depgraph.system.text import clean_text
 from depgraph.timing.launch_sites import NOWHERE
 

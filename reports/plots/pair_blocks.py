@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pair_matrix import clearest_pair, pair_matrix
+from depgraph.graph.queries import clearest_pair, pair_matrix
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
 from depgraph.system.text import counted
 

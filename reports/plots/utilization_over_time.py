@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten, show_number, show_percent
-from depgraph.schedule.utilization import running_part, utilization_over_time
+from depgraph.schedule.schedule import running_part, utilization_over_time
 from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:

@@ -247,57 +247,58 @@ def fan(kernels: list[str], name: str, kind: str) -> Program:
     return Program(name, kind, tuple(kernels), ((),) * len(kernels))
 
 
-def branches(count: int, chain: list[str], name: str, kind: str = "chains") -> Program:
+class Draft:
+    """A program as it is written down, operation by operation."""
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        self.needs: list[tuple[int, ...]] = []
+
+    def put(self, kernel: str, *before: int) -> int:
+        """Add an operation and those it needs; return its number."""
+        self.kernels.append(kernel)
+        self.needs.append(before)
+        return len(self.kernels) - 1
+
+    def program(self, name: str, kind: str) -> Program:
+        """Return what was written down."""
+        return Program(name, kind, tuple(self.kernels), tuple(self.needs))
+
+
+def branches(count: int, chain: list[str], name: str) -> Program:
     """Put equal chains side by side."""
-    kernels: list[str] = []
-    needs: list[tuple[int, ...]] = []
+    draft = Draft()
     for _ in range(count):
-        for i, kernel in enumerate(chain):
-            needs.append((len(kernels) - 1,) if i else ())
-            kernels.append(kernel)
-    return Program(name, kind, tuple(kernels), tuple(needs))
+        last: tuple[int, ...] = ()
+        for kernel in chain:
+            last = (draft.put(kernel, *last),)
+    return draft.program(name, "chains")
 
 
 def diamond(first: str, middle: list[str], last: str, times: int, name: str) -> Program:
     """Fork and join, several times over."""
-    kernels: list[str] = []
-    needs: list[tuple[int, ...]] = []
+    draft = Draft()
+    before: tuple[int, ...] = ()
     for _ in range(times):
-        before = (len(kernels) - 1,) if kernels else ()
-        kernels.append(first)
-        needs.append(before)
-        root = len(kernels) - 1
-        for kernel in middle:
-            kernels.append(kernel)
-            needs.append((root,))
-        kernels.append(last)
-        needs.append(tuple(range(root + 1, root + 1 + len(middle))))
-    return Program(name, "diamond", tuple(kernels), tuple(needs))
+        root = draft.put(first, *before)
+        before = (draft.put(last, *[draft.put(kernel, root) for kernel in middle]),)
+    return draft.program(name, "diamond")
 
 
-def mixture_of_experts(items: int, width: int, depth: int, seed: int = 0) -> Program:
+def mixture_of_experts(items: int, width: int, depth: int) -> Program:
     """Each item goes through two of six experts a layer; 12, 64, 3 gives 254 kernels."""
-    pick = random.Random(seed)
-    kernels: list[str] = []
-    needs: list[tuple[int, ...]] = []
-
-    def put(kernel: str, *before: int) -> int:
-        kernels.append(kernel)
-        needs.append(before)
-        return len(kernels) - 1
-
+    draft = Draft()
+    linear, relu = f"linear:8x{width}x{width}", f"relu:8x{width}"
     state: list[tuple[int, ...]] = [()] * items
     for _ in range(depth):
         for i in range(items):
-            ends = []
-            for _ in range(2):
-                a = put(f"linear:8x{width}x{width}", *state[i])
-                ends.append(put(f"linear:8x{width}x{width}", put(f"relu:8x{width}", a)))
-            state[i] = (put(f"add:8x{width}", *ends),)
-        pick.random()
-    last = put(f"stack:{items}x8x{width}", *(s[0] for s in state))
-    put(f"mean:{items}x8x{width}", last)
-    return Program(f"moe-{items}x{width}x{depth}", "moe", tuple(kernels), tuple(needs))
+            ends = [
+                draft.put(linear, draft.put(relu, draft.put(linear, *state[i]))) for _ in range(2)
+            ]
+            state[i] = (draft.put(f"add:8x{width}", *ends),)
+    last = draft.put(f"stack:{items}x8x{width}", *(s[0] for s in state))
+    draft.put(f"mean:{items}x8x{width}", last)
+    return draft.program(f"moe-{items}x{width}x{depth}", "moe")
 
 
 def random_graph(seed: int, count: int, choice: tuple[str, ...] | None = None) -> Program:
@@ -317,14 +318,8 @@ def transformer(width: int, tokens: int, name: str) -> Program:
     gemm = f"gemm32:{tokens}x{width}x{width}"
     up, down = f"gemm32:{tokens}x{4 * width}x{width}", f"gemm32:{tokens}x{width}x{4 * width}"
     norm, plus = f"norm:{tokens}x{width}", f"add:{tokens}x{width}"
-    kernels: list[str] = []
-    needs: list[tuple[int, ...]] = []
-
-    def put(kernel: str, *before: int) -> int:
-        kernels.append(kernel)
-        needs.append(before)
-        return len(kernels) - 1
-
+    draft = Draft()
+    put = draft.put
     at: tuple[int, ...] = ()
     for _ in range(2):
         n1 = put(norm, *at)
@@ -334,7 +329,7 @@ def transformer(width: int, tokens: int, name: str) -> Program:
         r = put(plus, put(gemm, a), *at)
         f = put(up, put(norm, r))
         at = (put(plus, put(down, put(f"gelu:{tokens}x{4 * width}", f)), r),)
-    return Program(name, "graph", tuple(kernels), tuple(needs))
+    return draft.program(name, "graph")
 
 
 def unseen_programs() -> list[Program]:
@@ -357,8 +352,8 @@ def unseen_programs() -> list[Program]:
     found += [random_graph(100 + i, n, OTHER) for i, n in enumerate((8, 8, 12, 12, 16, 16, 20, 24))]
     return [
         *found,
-        mixture_of_experts(10, 128, 3, 7),
-        mixture_of_experts(16, 64, 2, 8),
+        mixture_of_experts(10, 128, 3),
+        mixture_of_experts(16, 64, 2),
         transformer(512, 192, "new-gpt-512"),
         transformer(384, 64, "new-gpt-384"),
     ]

@@ -16,7 +16,7 @@ from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.priorities import PRIORITIES
+from depgraph.schedule.policy import PRIORITIES
 from depgraph.timing.durations import Durations
 from depgraph.timing.launch_model import LaunchModel, LaunchTime
 

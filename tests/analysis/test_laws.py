@@ -23,7 +23,7 @@ from depgraph.graph.kinds import Basis
 from depgraph.mechanisms import find_mechanisms
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.schedule.utilization import running_part, utilization_over_time
+from depgraph.schedule.schedule import running_part, utilization_over_time
 from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9

@@ -6,8 +6,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import study, sweep_sizes
 from depgraph.errors import ModelError
-from depgraph.graph.pair_matrix import clearest_pair, pair_matrix
-from depgraph.graph.queries import kernel_slacks
+from depgraph.graph.queries import clearest_pair, kernel_slacks, pair_matrix
 
 
 def study_of(graph, sms=2, **options):
@@ -47,7 +46,7 @@ def test_a_large_matrix_is_binned_to_the_share_of_edges():
 def test_an_inexact_matrix_agrees_where_no_edge_is_of_two_kinds(monkeypatch):
     graph = graph_of([60, 40], [((0, b), (1, b)) for b in range(40)])
     exact = pair_matrix(graph, 0, 1, size=16)
-    monkeypatch.setattr("depgraph.graph.pair_matrix._EXACT_CELLS", 0)
+    monkeypatch.setattr("depgraph.graph.queries._EXACT_CELLS", 0)
     assert pair_matrix(graph, 0, 1, size=16).density == pytest.approx(exact.density)
 
 

@@ -6,23 +6,15 @@ import json
 import pytest
 from profiles_made import kineto
 
-from depgraph.cli import main
 from depgraph.samples import sample_path
 
 RANKS = [sample_path(f"timing/overlap/rank{rank}.json.gz") for rank in (0, 1)]
 
 
 @pytest.fixture
-def run(capsys):
+def run(program):
     """Return a function that runs the command: exit code, stdout, stderr."""
-
-    def run_words(*words):
-        with pytest.raises(SystemExit) as exit_:
-            main(["overlap", *map(str, words)])
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out, err
-
-    return run_words
+    return lambda *words: program("overlap", *words)
 
 
 def test_the_first_lines_answer(run):

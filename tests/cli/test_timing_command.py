@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from depgraph.cli import main
 from depgraph.gpu.model import available_gpus
 from depgraph.samples import KERNEL_TIMES, sample_path
 
@@ -13,17 +12,10 @@ KERNEL_TIME = 49.506  # of the 25 kernels of the sample that were traced, in us
 
 
 @pytest.fixture
-def run(capsys, sample_store, monkeypatch):
+def run(program, sample_store, monkeypatch):
     """Return a function that runs a command on the sample's store: exit code, stdout, stderr."""
     monkeypatch.setenv("DEPGRAPH_STORE", str(sample_store.path))
-
-    def run_words(*words):
-        with pytest.raises(SystemExit) as exit_:
-            main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out, err
-
-    return run_words
+    return program
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import (
     edges_of,
+    find_dependences,
     footprints_of,
     frees_in,
     graph_of,
@@ -16,7 +17,7 @@ from programs import (
     with_all_reads,
 )
 
-from depgraph.dependence.sweep import find_dependences, sweep
+from depgraph.dependence.sweep import sweep
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import join_footprints
 from depgraph.graph.kinds import Basis

@@ -6,10 +6,18 @@ import naive
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import BASE, edges_of, footprints_of, programs, programs_with_ways, to_lists
+from programs import (
+    BASE,
+    edges_of,
+    find_dependences,
+    footprints_of,
+    programs,
+    programs_with_ways,
+    to_lists,
+)
 
 from depgraph.dependence import sweep_jit as jit
-from depgraph.dependence.sweep import build_graph, find_dependences, sweep
+from depgraph.dependence.sweep import build_graph, sweep
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.ranges_jit import cut_ranges
 from depgraph.graph.lists import list_of_each

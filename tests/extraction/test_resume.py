@@ -10,8 +10,8 @@ import pytest
 from stores import files_of, flip_bit
 
 from depgraph.errors import OutputError
-from depgraph.extraction.checkpoint import fingerprint, open_folder
 from depgraph.extraction.pipeline import extract
+from depgraph.extraction.scan import fingerprint, open_folder
 from depgraph.parsers.nvbit.log import LogRange, NvbitTrace
 
 if TYPE_CHECKING:

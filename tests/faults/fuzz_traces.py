@@ -29,7 +29,7 @@ with atheris.instrument_imports(include=["depgraph"]):
     from depgraph.parsers import open_trace
 
     # What is imported when a trace is opened would come too late to be instrumented.
-    for name in ("accelsim.trace", "nvbit.log", "refusals", "simlog.accesses"):
+    for name in ("accelsim.trace", "nvbit.log", "formats", "simlog.accesses"):
         importlib.import_module(f"depgraph.parsers.{name}")
 
 NAMES = ("trace", "kernelslist.g", "kernel-3.tracez")

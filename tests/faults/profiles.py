@@ -3,13 +3,11 @@
 import csv
 import io
 import json
-import sqlite3
-import tempfile
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from faults.inputs import BLOCKS, KERNELS, names
+from profiles_made import database_of
 
 
 def times():
@@ -146,34 +144,22 @@ def block_parquet():
 
 
 def database():
-    columns = (
-        "start, end, correlationId, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ, "
-        "registersPerThread, deviceId, globalPid, contextId, streamId"
+    spelled = {name: number for number, name in enumerate(names(), 1)}
+    kernels = [
+        {"start": start, "end": start + duration, "correlationId": start,
+         "demangledName": spelled[name], "gridX": BLOCKS, "gridY": 1, "gridZ": 1,
+         "blockX": 32, "blockY": 1, "blockZ": 1, "registersPerThread": 32, "deviceId": 0,
+         "globalPid": 5 << 24, "contextId": 1, "streamId": 7}
+        for name, start, duration in times()
+    ]  # fmt: skip
+    return database_of(
+        {
+            "CUPTI_ACTIVITY_KIND_KERNEL": kernels,
+            "StringIds": [{"id": number, "value": name} for name, number in spelled.items()],
+            "TARGET_INFO_GPU": [{"id": 0, "name": "NVIDIA H100 PCIe"}],
+            "TARGET_INFO_CUDA_DEVICE": [{"gpuId": 0, "cudaId": 0, "numMultiprocessors": 114}],
+        }
     )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "db"
-        with sqlite3.connect(path) as connection:
-            connection.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
-            connection.execute("CREATE TABLE StringIds (id, value)")
-            connection.execute("CREATE TABLE TARGET_INFO_GPU (id, name)")
-            connection.execute(
-                "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, numMultiprocessors)"
-            )
-            connection.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H100 PCIe')")
-            connection.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 114)")
-            spelled = {name: number for number, name in enumerate(names(), 1)}
-            for name, number in spelled.items():
-                connection.execute("INSERT INTO StringIds VALUES (?, ?)", (number, name))
-            for name, start, duration in times():
-                row = (
-                    start, start + duration, start, spelled[name], BLOCKS, 1, 1, 32, 1, 1, 32, 0,
-                    5 << 24, 1, 7,
-                )  # fmt: skip
-                connection.execute(
-                    f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * 15)})", row
-                )
-        connection.close()
-        return path.read_bytes()
 
 
 def profiles():

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.errors import ModelError
-from depgraph.gpu.measured_errors import MeasuredErrors, with_errors
 from depgraph.gpu.model import (
     Gpu,
     available_gpus,
@@ -24,6 +23,7 @@ from depgraph.gpu.model import (
     load_gpu,
     load_gpu_file,
 )
+from depgraph.gpu.model_file import MeasuredErrors, with_errors
 from depgraph.gpu.occupancy import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,9 +23,9 @@ from depgraph.graph import lists, lists_jit
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.kinds import Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, lists_of
+from depgraph.graph.lists_jit import mix64
 from depgraph.graph.pairs import PairSummary, Pattern, group_targets, labelled_edges, pair_joins
 from depgraph.graph.regroup import graph_of_pair
-from depgraph.system.hashing_jit import mix64
 
 KINDS = st.sets(st.sampled_from(["RAW", "WAR", "WAW"]), min_size=1)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from programs import (
     BASE,
     edges_of,
+    find_dependences,
     footprints_of,
     frees_in,
     frees_of,
@@ -16,7 +17,6 @@ from programs import (
     programs,
 )
 
-from depgraph.dependence.sweep import find_dependences
 from depgraph.errors import ModelError
 from depgraph.graph.queries import (
     block_number,

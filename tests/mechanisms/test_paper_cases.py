@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from programs import find_dependences
 from published import outcomes
 from small_graphs import graph_of, scenario_of, shares_of
 
 from depgraph.analysis.kernel_loads import kernel_loads
-from depgraph.dependence.sweep import find_dependences
 from depgraph.footprint.footprints import concatenate_footprints
 from depgraph.schedule.policy import Gates, Rules
 from depgraph.schedule.simulate import run_rules

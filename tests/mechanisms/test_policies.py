@@ -19,7 +19,7 @@ from depgraph.mechanisms.acs import check_time, kernel_segments, segment_conflic
 from depgraph.mechanisms.bloom import ask_filters
 from depgraph.mechanisms.cusync import waits_per_block
 from depgraph.mechanisms.serial import serial
-from depgraph.schedule.anomalies import Swept, anomaly_notes
+from depgraph.schedule.schedule import Swept, anomaly_notes
 from depgraph.timing.launch_model import LaunchModel, LaunchTime
 from depgraph.trace.records import READ, WRITE
 

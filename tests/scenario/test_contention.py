@@ -14,8 +14,8 @@ from depgraph.analysis import compare_mechanisms as compare_module
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.predictions import predict
 from depgraph.errors import DeadlockError
-from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.gpu.model import load_gpu
+from depgraph.gpu.model_file import MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.cuda_graph import CudaGraph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from types import SimpleNamespace
 
@@ -13,12 +12,8 @@ from stores import write_times
 import depgraph
 from depgraph.apply.prediction import make_predictor
 from depgraph.errors import ModelError, ProfileError, StoreError
-from depgraph.extraction.pipeline import extract
-from depgraph.parsers import open_trace
 from depgraph.parsers.profiles import read_profile
-from depgraph.samples import sample_path
 from depgraph.store.companions import recorded_times, times_of
-from depgraph.store.store import Store
 
 OTHER = "0" * 32
 COMMANDS = [
@@ -47,22 +42,11 @@ TAKE_TIMING = [
 ]
 
 
-@pytest.fixture(scope="module")
-def extracted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recorded")
-    extract(open_trace(sample_path("recording/gru_train.recording")), folder / "it.out")
-    return folder / "it.out"
-
-
 @pytest.fixture
-def store(extracted, tmp_path, monkeypatch):
+def store(timed_store, tmp_path, monkeypatch):
     """Return the store of a recording with its times beside it."""
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "it.out"
-    shutil.copytree(extracted, path)
-    store = Store(path)
-    write_times(store, store.identity)
-    return store
+    return timed_store
 
 
 def of_another(store):

@@ -250,11 +250,11 @@ def placed_beside(resident, capacity, warps, n, order):
     rules = Rules(launch=np.array([0.0, 2.0]), strict=False)
     plan = run_rules(
         "placed", rules, graph, durations, resources_of(capacity, [taken, [1, warps]]),
-        len(resident), device_order=order,
+        len(resident),
     )  # fmt: skip
-    assert plan.sm[: len(order)].tolist() == order
+    assert plan.sm[: len(order)].tolist() == list(range(len(order)))
     assert set(plan.start[len(order) :].tolist()) == {2}
-    return plan.sm[len(order) :].tolist()
+    return [order[sm] for sm in plan.sm[len(order) :]]
 
 
 def test_blocks_are_placed_as_seen_on_hardware(shared_data):

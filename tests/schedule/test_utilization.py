@@ -10,8 +10,7 @@ from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.mechanisms.serial import serial
-from depgraph.schedule.schedule import Schedule
-from depgraph.schedule.utilization import running_part, slots_on_sm, utilization_over_time
+from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm, utilization_over_time
 
 
 def schedule_of(*rows):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from small_captures import captured
-from stores import write_times
 
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import StoreError
-from depgraph.extraction.pipeline import extract
-from depgraph.parsers import open_trace
-from depgraph.samples import sample_path
 from depgraph.store.companions import (
     captures_of,
     read_companion,
@@ -25,26 +20,8 @@ from depgraph.store.companions import (
     verdicts_of,
     write_companion,
 )
-from depgraph.store.store import Store
 
 OTHER = "0" * 32
-
-
-@pytest.fixture(scope="module")
-def extracted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recorded")
-    extract(open_trace(sample_path("recording/gru_train.recording")), folder / "it.out")
-    return folder / "it.out"
-
-
-@pytest.fixture
-def store(extracted, tmp_path):
-    """Return the store of a recording with its times beside it."""
-    path = tmp_path / "it.out"
-    shutil.copytree(extracted, path)
-    store = Store(path)
-    write_times(store, store.identity)
-    return store
 
 
 def test_what_is_written_comes_back(tmp_path):
@@ -71,22 +48,22 @@ def test_each_changed_byte_is_refused(tmp_path):
             read_companion(path, OTHER)
 
 
-def test_captures_and_verdicts_go_with_their_store(store):
-    write_captures(captures_of(store.path), [captured()], store=OTHER)
+def test_captures_and_verdicts_go_with_their_store(timed_store):
+    write_captures(captures_of(timed_store.path), [captured()], store=OTHER)
     with pytest.raises(StoreError, match="goes with another store"):
-        read_recorded(store.path, 0)
-    Verdicts().write(verdicts_of(store.path, 0), store=OTHER)
+        read_recorded(timed_store.path, 0)
+    Verdicts().write(verdicts_of(timed_store.path, 0), store=OTHER)
     with pytest.raises(StoreError, match="goes with another store"):
-        Verdicts.read(verdicts_of(store.path, 0), store.identity)
-    remove_stale(store.path, store.identity)
-    assert not captures_of(store.path).exists()
-    assert not verdicts_of(store.path, 0).exists()
-    assert times_of(store.path).exists()
-    times_of(store.path).write_text('{"traceEvents": []}')  # as an earlier version left them
-    captures_of(store.path).write_text("[]")
-    remove_stale(store.path, store.identity)
-    assert not times_of(store.path).exists()
-    assert not captures_of(store.path).exists()
+        Verdicts.read(verdicts_of(timed_store.path, 0), timed_store.identity)
+    remove_stale(timed_store.path, timed_store.identity)
+    assert not captures_of(timed_store.path).exists()
+    assert not verdicts_of(timed_store.path, 0).exists()
+    assert times_of(timed_store.path).exists()
+    times_of(timed_store.path).write_text('{"traceEvents": []}')  # as an earlier version left them
+    captures_of(timed_store.path).write_text("[]")
+    remove_stale(timed_store.path, timed_store.identity)
+    assert not times_of(timed_store.path).exists()
+    assert not captures_of(timed_store.path).exists()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"captures": Infinity}'])

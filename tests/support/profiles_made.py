@@ -54,31 +54,41 @@ def nsys(path, kernels, *, steps=(), copies=()):
     def thread(process):
         return (process << 24) + 1
 
-    with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        base.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName, gridX, gridY, "
-            "gridZ, blockX, blockY, blockZ, deviceId, globalPid, correlationId)"
-        )
-        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, correlationId, globalTid)")
-        base.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start, end, copyKind, deviceId, globalPid)"
-        )
-        base.execute("CREATE TABLE NVTX_EVENTS (start, end, globalTid, eventType, text)")
-        for i, (name, start, duration, blocks, process) in enumerate(kernels):
-            begin, end = 1000 * start, 1000 * (start + duration)
-            base.execute("INSERT INTO StringIds VALUES (?, ?)", (i, name))
-            base.execute(
-                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, 1, 1, 128, 1, 1, 0, "
-                "?, ?)",
-                (begin, end, i, blocks, process << 24, i),
-            )
-            call = begin - 5000, i, thread(process)
-            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?)", call)
-        for start, duration, process in copies:
-            row = 1000 * start, 1000 * (start + duration), process << 24
-            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, 10, 0, ?)", row)
-        for name, start, end, process in steps:
-            row = 1000 * start, 1000 * end, thread(process), name
-            base.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, 59, ?)", row)
+    tables = {
+        "StringIds": [{"id": i, "value": name} for i, (name, *_) in enumerate(kernels)],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [
+            {"start": 1000 * start, "end": 1000 * (start + duration), "demangledName": i,
+             "gridX": blocks, "gridY": 1, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1,
+             "deviceId": 0, "globalPid": process << 24, "correlationId": i}
+            for i, (_, start, duration, blocks, process) in enumerate(kernels)
+        ],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            {"start": 1000 * start - 5000, "correlationId": i, "globalTid": thread(process)}
+            for i, (_, start, _, _, process) in enumerate(kernels)
+        ],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [
+            {"start": 1000 * start, "end": 1000 * (start + duration), "copyKind": 10,
+             "deviceId": 0, "globalPid": process << 24}
+            for start, duration, process in copies
+        ],
+        "NVTX_EVENTS": [
+            {"start": 1000 * start, "end": 1000 * end, "globalTid": thread(process),
+             "eventType": 59, "text": name}
+            for name, start, end, process in steps
+        ],
+    }  # fmt: skip
+    path.write_bytes(database_of(tables))
     return path
+
+
+def database_of(tables):
+    """Return an SQLite file of tables, each a list of rows by column, but of those without rows."""
+    with closing(sqlite3.connect(":memory:")) as base:
+        for table, rows in tables.items():
+            if rows:
+                columns, marks = ", ".join(rows[0]), ", ".join("?" * len(rows[0]))
+                base.execute(f"CREATE TABLE {table} ({columns})")
+                values = [tuple(row.values()) for row in rows]
+                base.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608
+        base.commit()
+        return base.serialize()

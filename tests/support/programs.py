@@ -10,10 +10,11 @@ import naive
 import numpy as np
 from hypothesis import strategies as st
 
-from depgraph.dependence.sweep import find_dependences
+from depgraph.dependence.sweep import build_graph, sweep
 from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import Basis
+from depgraph.graph.lists import list_of_each
 from depgraph.trace.records import Allocation
 
 if sys.version_info >= (3, 14):
@@ -31,6 +32,12 @@ PACKERS = {
 
 # Where the small addresses of a random program lie in a GPU's address space.
 BASE = 0x7F0000000000
+
+
+def find_dependences(footprints, first_block, kernel, frees=None):
+    """Return who depends on whom, byte by byte, and the bytes that blocks of a kernel share."""
+    swept = sweep(footprints, list_of_each(first_block), len(kernel), frees)
+    return build_graph([swept], first_block, kernel, frees), swept.shared_bytes
 
 
 @st.composite

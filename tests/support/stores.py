@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from depgraph.recorder.times import as_trace
-from depgraph.store.checksums import Checksums
 from depgraph.store.companions import times_of, write_companion
+from depgraph.store.files import Checksums
 from depgraph.store.schema import OLDEST_VERSION, STORED_TABLES, TABLES
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import pytest
 from depgraph.errors import ModelError, TraceError
 from depgraph.gpu.model import KEYS
 from depgraph.mechanisms.custom import POLICY
-from depgraph.parsers.described_launches import LAUNCH
-from depgraph.parsers.described_links import COLLECTIVE, LINK
-from depgraph.parsers.workload import DEPENDENCE, KERNEL, TOP
+from depgraph.parsers.described_file import COLLECTIVE, LINK
+from depgraph.parsers.workload import DEPENDENCE, KERNEL, LAUNCH, TOP
 from depgraph.system.described import (
     REQUIRED,
     DescribedFile,

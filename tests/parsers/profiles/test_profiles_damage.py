@@ -4,7 +4,6 @@ import functools
 import gzip
 import json
 import lzma
-import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from profiles_made import database_of
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -83,21 +83,13 @@ def kineto():
 
 
 def database():
-    columns = "start, end, correlationId, demangledName, gridX, gridY, gridZ, deviceId, globalPid"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "db"
-        with sqlite3.connect(path) as connection:
-            connection.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
-            connection.execute("CREATE TABLE StringIds (id, value)")
-            connection.execute("INSERT INTO StringIds VALUES (1, 'k')")
-            for n in range(40):
-                values = (n * 100, n * 100 + n, n, 1, 4, 1, 1, 0, 5 << 24)
-                connection.execute(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    values,
-                )
-        connection.close()
-        return path.read_bytes()
+    kernels = [
+        {"start": n * 100, "end": n * 100 + n, "correlationId": n, "demangledName": 1,
+         "gridX": 4, "gridY": 1, "gridZ": 1, "deviceId": 0, "globalPid": 5 << 24}
+        for n in range(40)
+    ]  # fmt: skip
+    strings = [{"id": 1, "value": "k"}]
+    return database_of({"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "StringIds": strings})
 
 
 def parquet():

@@ -4,7 +4,7 @@ import pytest
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
-from depgraph.parsers.profiles.units import NumberFormat
+from depgraph.parsers.profiles.source import NumberFormat
 from depgraph.trace.names import base_name
 
 IDENTITY = (

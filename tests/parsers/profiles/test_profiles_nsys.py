@@ -1,8 +1,10 @@
 """Nsight Systems: the CSV of every version, and SQLite exports with less or more than usual."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
+from profiles_made import database_of
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -198,19 +200,12 @@ def database(tmp_path):
     path = tmp_path / "export.sqlite"
 
     def write(*kernels, table="CUPTI_ACTIVITY_KIND_KERNEL", strings=("StringIds", "id"), sql=()):
-        with sqlite3.connect(path) as connection:
-            if kernels:
-                connection.execute(f"CREATE TABLE {table} ({', '.join(kernels[0])})")
-            for kernel in kernels:
-                marks = ", ".join("?" * len(kernel))
-                insert = f"INSERT INTO {table} VALUES ({marks})"  # noqa: S608
-                connection.execute(insert, list(kernel.values()))
-            connection.execute(f"CREATE TABLE {strings[0]} ({strings[1]} INTEGER, value TEXT)")
-            names = [(1, "void k<float>(T1)"), (2, "k")]
-            connection.executemany(f"INSERT INTO {strings[0]} VALUES (?, ?)", names)  # noqa: S608
+        texts = [(1, "void k<float>(T1)"), (2, "k")]
+        names = [{f"{strings[1]} INTEGER": number, "value TEXT": text} for number, text in texts]
+        path.write_bytes(database_of({table: kernels, strings[0]: names}))
+        with closing(sqlite3.connect(path)) as connection, connection:
             for statement in sql:
                 connection.execute(statement)
-        connection.close()
         return path
 
     return write
