@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import types
 import weakref
 from collections import deque
@@ -47,6 +48,10 @@ _TOOLS = frozenset(
     traceback typing urllib warnings zipimport
     """.split()  # noqa: SIM905 - easier to read
 )
+_WITHOUT_ATTRIBUTES = (
+    dict, list, tuple, set, frozenset, deque, type, types.MappingProxyType, types.FunctionType,
+    types.MethodType, types.ModuleType, ContextVar,
+)  # fmt: skip
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
@@ -92,6 +97,7 @@ class Bindings:
     roots: tuple[Any, ...] = ()
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # what ran, globals
     names: Container[str] = frozenset()  # that code of no library reads
+    read_of: Callable[[type], Container[str]] = lambda _: frozenset()  # of an object of a class
     too_large: str = ""  # what is too large to be looked at before each call, "" if nothing is
 
     def tensors(self) -> list[Slot]:
@@ -130,6 +136,7 @@ def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bi
     if executed is not None:
         own = executed.own()
         found.codes, found.names = executed.codes(), executed.names
+        found.read_of = executed.read_of
         _go_through(deque(_read_by(own, found, known)), executed, found, known)
     return found
 
@@ -168,7 +175,7 @@ def _take_sizes(
     if hooks := hooks_on(owner):
         found.hooks.append((owner, hooks, path))
     if isinstance(owner, torch.nn.Module):
-        modules, parameters = vars(owner)["_modules"], vars(owner)["_parameters"]
+        modules, parameters = (vars(owner).get(key, {}) for key in ("_modules", "_parameters"))
         is_iterated = isinstance(owner, _ITERATED)
         found.sizes.append((modules, len(modules), path, is_iterated))
         if is_iterated:
@@ -180,10 +187,6 @@ def _take_sizes(
             found.too_large = path
     elif is_read:
         _take_contents(owner, path, found, is_named=is_named)
-    mine = getattr(owner, "__dict__", None)
-    if type(mine) is dict:  # an attribute may hide what the class has
-        asks = not isinstance(owner, types.FunctionType) and executed.asks_of(type(owner))
-        found.sizes.append((mine, len(mine), path, asks))
 
 
 def _take_contents(owner: Any, path: str, found: Bindings, *, is_named: bool) -> None:
@@ -265,11 +268,21 @@ def _slots_of(  # noqa: C901, PLR0912
     elif isinstance(owner, (type, types.ModuleType)):
         yield from _of_namespace(owner, path, executed, is_searched=is_searched)
     else:
-        wanted = Everything() if is_searched else executed.read_of(type(owner))
-        yield from _of_object(owner, path, wanted)
+        yield from _of_object(owner, path, _read_of(owner, executed, is_searched=is_searched))
+        return
+    if type(owner) not in _WITHOUT_ATTRIBUTES and getattr(owner, "__dict__", None):
+        yield from _of_object(owner, path, _read_of(owner, executed, is_searched=is_searched))
 
 
-def _of_function(function: types.FunctionType, path: str, executed: Executed) -> Iterator[_Found]:
+def _read_of(owner: Any, executed: Executed, *, is_searched: bool) -> Container[str]:
+    if is_searched or isinstance(owner, _ITERATED):
+        return Everything()
+    return executed.read_of(type(owner))
+
+
+def _of_function(  # noqa: C901
+    function: types.FunctionType, path: str, executed: Executed
+) -> Iterator[_Found]:
     if not executed.may_have_run(function):
         return
     code = function.__code__
@@ -281,8 +294,12 @@ def _of_function(function: types.FunctionType, path: str, executed: Executed) ->
         except ValueError:  # nothing is bound there yet
             continue
     names = function.__globals__
-    for name in sorted(names_in(code) & names.keys()):
+    read = names_in(code)
+    for name in sorted(read & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
+    for name in sorted(read & sys.modules.keys() - names.keys()):  # it may be imported there
+        if not is_library(name):
+            yield (function, "", name, sys.modules[name], name, True)
     if function.__defaults__:
         defaults = function.__defaults__
         yield (function, ATTRIBUTE, "__defaults__", defaults, f"{path}'s defaults", True)

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, leading_to
+from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import Names, Namespaces
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
@@ -31,9 +32,14 @@ _NO_OBJECTS = (
     *SIMPLE, torch.Tensor, ModuleType, FunctionType, MethodType, CodeType, type, dict, list, tuple,
     set, frozenset,
 )  # fmt: skip
+_WITH_ATTRIBUTES = FunctionType, ModuleType
 _GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 _READERS = {
     "default dtype": torch.get_default_dtype,
+    "hooks of saved tensors": partial(
+        torch._C._autograd._top_saved_tensors_default_hooks,
+        True,  # noqa: FBT003
+    ),
     "autocast's dtype": partial(torch.get_autocast_dtype, "cuda"),
     "autocast": partial(torch.is_autocast_enabled, "cuda"),
 }
@@ -135,7 +141,9 @@ class Guards:
         _refuse_unbound(unbound, names or {})
 
         # Without gradients a parameter is left out by an optimizer, and by nobody else.
-        steps = any(isinstance(slot.value, torch.optim.Optimizer) for slot in bindings.slots)
+        steps = "grad" in bindings.names or any(
+            isinstance(slot.value, torch.optim.Optimizer) for slot in bindings.slots
+        )
 
         looked_through = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
         looked_through |= {id(owner) for owner, _, _ in bindings.contents}
@@ -143,12 +151,12 @@ class Guards:
         def is_wanted(slot: Slot) -> bool:
             if ignored(slot):
                 return False
-            if isinstance(slot.value, torch.Tensor):
-                return not wanted.isdisjoint(addresses_of(slot.value))
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
-            if id(slot.value) in looked_through or slot.is_named:
+            if slot.is_named or not looked_through.isdisjoint({id(slot.value), id(slot.owner)}):
                 return True
+            if isinstance(slot.value, torch.Tensor):
+                return not wanted.isdisjoint(addresses_of(slot.value))
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
         slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
@@ -156,9 +164,11 @@ class Guards:
             _Check(slot, _described(slot.value) if isinstance(slot.value, torch.Tensor) else None)
             for slot in slots
         ]
-        objects = _objects_of((*bindings.roots, *(s.of for s in slots), *(s.value for s in slots)))
+        in_slots = (each for slot in slots for each in (slot.of, slot.value))
+        objects = _objects_of((*bindings.roots, *in_slots))
+        classes = {type(each) for each in objects}
+        self._bases = {cls: cls.__mro__ for cls in classes if not is_library(cls.__module__)}
         held = {id(slot.owner) for slot in slots}
-        held |= {id(getattr(each, "__dict__", None)) for each in objects}
         self._sizes = [
             (owner, size, path, is_needed)
             for owner, size, path, is_needed in bindings.sizes
@@ -184,7 +194,7 @@ class Guards:
         self._settings = settings()
         self._modes = _modes()
         self._transformation = torch._C._functorch.peek_interpreter_stack()
-        self._needs_grad = needs_grad
+        self._needs_grad = needs_grad or "is_grad_enabled" in bindings.names
         self._grad = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self._generate()
         self.count = len(self._checks) + len(self._sizes)
@@ -211,7 +221,8 @@ class Guards:
             if not torch.equal(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
         try:
-            if RemovableHandle.next_id == self._hooks and self._fast():
+            is_hooked = RemovableHandle.next_id != self._hooks
+            if self._fast() and not (is_hooked and self._other_hooks()):
                 return self._versions.changed()
         except _GONE:
             pass
@@ -232,7 +243,6 @@ class Guards:
             checks.append(replace(check, slot=replace(check.slot, value=now)))
         if reason := self._other_holders():
             return reason
-        self._hooks = RemovableHandle.next_id
         if not is_as_before:
             self._checks = checks
             self._generate()
@@ -242,6 +252,9 @@ class Guards:
         """Say what holds other things than it did, or has other hooks."""
         if not self._are_objects_as_then():
             return "an object that it reads has another class or other attributes"
+        for cls, bases in self._bases.items():
+            if cls.__mro__ is not bases:
+                return f"{cls.__qualname__} has other bases"
         for names in (*self._namespaces, *self._ordered):
             if reason := names.changed():
                 return reason
@@ -251,10 +264,18 @@ class Guards:
         for owner, copy, path in self._contents:
             if not is_as_it_was(owner, copy):
                 return f"what {path} holds was changed"
+        return self._other_hooks()
+
+    def _other_hooks(self) -> str:
+        """Say what has other hooks."""
+        registered = RemovableHandle.next_id
         for owner, hooks, path in self._hooked:
             if hooks_on(owner) != hooks:
                 return f"{path} has other hooks"
-        return "every module has other hooks" if _hooks_of_all() != self._of_all else ""
+        if _hooks_of_all() != self._of_all:
+            return "every module has other hooks"
+        self._hooks = registered
+        return ""
 
     def _generate(self) -> None:
         """Write functions that look at everything: a loop takes three times as long."""
@@ -272,6 +293,8 @@ class Guards:
         for names in self._ordered:
             look.test(f"not {look.name_of(names)}.changed()")
         look.counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
+        for cls, bases in self._bases.items():
+            look.test(f"{look.name_of(cls)}.__mro__ is {look.name_of(bases)}")
         for owner, copy, _ in self._contents:
             look.test(f"has({look.name_of(owner)}, {look.name_of(copy)})")
         as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
@@ -339,7 +362,11 @@ def _is_in_dictionary(slot: Slot) -> bool:
 def _objects_of(things: Sequence[Any]) -> list[Any]:
     """Return the objects whose classes and attributes count."""
     found = {id(each): each for each in things}
-    return [each for each in found.values() if not isinstance(each, _NO_OBJECTS)]
+    return [
+        each
+        for each in found.values()
+        if type(each) not in _NO_OBJECTS and not isinstance(each, type)
+    ]
 
 
 def _namespaces(
@@ -360,10 +387,15 @@ def _namespaces(
             names = found.of(owner)
             names.path = path
             names.note_order() if is_needed else names.note_size()
-    classes = {type(each) for each in objects}
-    classes |= {each for slot in slots for each in (slot.of, slot.value) if isinstance(each, type)}
+    things = {id(each): each for slot in slots for each in (slot.of, slot.value)}.values()
+    for each in (*objects, *(each for each in things if isinstance(each, _WITH_ATTRIBUTES))):
+        if type(mine := getattr(each, "__dict__", None)) is dict:
+            path = each.__name__ if isinstance(each, _WITH_ATTRIBUTES) else type(each).__qualname__
+            found.note_object(mine, bindings.read_of(type(each)), path)
+    classes = {torch.Tensor, *(type(each) for each in objects)}
+    classes |= {each for each in things if isinstance(each, type)}
     for cls in classes:
-        found.note_class(cls, bindings.names)
+        found.note_class(cls, bindings.read_of(cls), bindings.codes)
     for code, names_of_code in bindings.codes.items():
         found.note_code(code, names_of_code)
     return [*found.found.values()]

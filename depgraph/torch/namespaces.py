@@ -9,7 +9,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from depgraph.torch.executed import is_library, names_in
+from depgraph.torch.executed import function_in, is_library, names_in
 from depgraph.torch.values import is_the_same
 
 if TYPE_CHECKING:
@@ -23,6 +23,16 @@ _FUNCTIONS = (
 )  # fmt: skip
 _CAN_CHANGE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class is made in Python
 _DEPTH = 4  # of modules in modules, such as torch.nn.functional
+# What an operator or a statement calls of a class.
+_BY_SYNTAX = frozenset(
+    f"__{name}__"
+    for name in """
+    call getattr getattribute bool len iter next contains getitem enter exit get hash index int
+    float eq ne lt le gt ge neg pos abs invert add radd iadd sub rsub isub mul rmul imul truediv
+    rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror
+    xor rxor torch_function
+    """.split()  # noqa: SIM905 - easier to read
+)
 _BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
@@ -108,16 +118,28 @@ class Namespaces:
             if isinstance(names.get(name), _FUNCTIONS):
                 self.of(names, path).note(name)
 
-    def note_class(self, cls: type, read: Container[str]) -> None:
-        """Note the functions of a class, and names that it might hide what its bases have by."""
+    def note_object(self, mine: dict[str, Any], read: Container[str], path: str) -> None:
+        """Note what is read of an object and is not among its own attributes."""
+        names = self.of(mine)
+        names.path = path
+        if not isinstance(read, frozenset):
+            names.note_size()
+            return
+        for name in read - mine.keys():
+            names.note(name)
+
+    def note_class(self, cls: type, read: Container[str], ran: Container[types.CodeType]) -> None:
+        """Note the functions of a class that ran or may, and what it might hide of its bases."""
+        names = (read if isinstance(read, frozenset) else frozenset()) | _BY_SYNTAX
         for each in _classes_of(cls):
             mine = gc.get_referents(vars(each))[0]
-            is_own = not is_library(each.__module__)
-            wanted = [name for name, value in mine.items() if isinstance(value, _FUNCTIONS)]
-            if is_own and isinstance(read, frozenset):
-                wanted += sorted(read - mine.keys())
-            for name in wanted:
-                self.of(mine, each.__qualname__).note(name)
+            of_class = self.of(mine, each.__qualname__)
+            for name, value in mine.items():
+                is_read = name in names and isinstance(value, _FUNCTIONS)
+                if is_read or getattr(function_in(value), "__code__", None) in ran:
+                    of_class.note(name)
+            for name in names - mine.keys():
+                of_class.note(name)
 
 
 def _classes_of(cls: type) -> Iterator[type]:

@@ -27,8 +27,6 @@ _HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: the address stands before
 _BEFORE = 4  # words
 _NO_VERSIONS = 3, 14  # from this Python on
 _TRIALS = 64
-# Another PyTorch, another Python.
-_OTHERWISE = ImportError, AttributeError, OSError, LookupError, ValueError
 
 
 def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
@@ -42,7 +40,7 @@ def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
         is_same = _compiled(tensors)
         if is_same():
             return is_same
-    except _OTHERWISE:
+    except Exception:  # noqa: BLE001, S110 - another PyTorch, Python or numba: Python can tell
         pass
     return lambda: [*map(described, kept)] == then
 
@@ -56,21 +54,35 @@ def described(tensor: Any) -> tuple[Any, ...]:
 
 def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
     """Return what tells whether objects have the classes and the `__dict__` that they have now."""
-    classes = [(each, type(each)) for each in objects]
-    held = [(each, each.__dict__) for each in objects if hasattr(each, "__dict__")]
+    words: list[tuple[int, int]] = []
+    others: list[tuple[Any, type, Any]] = []
+    for each in objects:
+        mine = _attributes_of(each)
+        try:
+            found = [(id(each) + _place_of([each], _class_of), id(type(each)))]
+            if mine is not None:
+                found.append((id(each) + _place_of([each], _dict_of), id(mine)))
+        except LookupError:
+            others.append((each, type(each), mine))
+        else:
+            words += found
+
+    def are_others() -> bool:
+        return all(type(each) is cls and _attributes_of(each) is mine for each, cls, mine in others)
+
+    kept = [(each, type(each), _attributes_of(each)) for each in objects]
     try:
-        differ = comparisons().words_differ
-        words = [(id(each) + _place_of([each], _class_of), id(cls)) for each, cls in classes]
-        words += [(id(each) + _place_of([each], _dict_of), id(mine)) for each, mine in held]
+        first_moved = comparisons().first_moved
         addresses, values = np.array(words, dtype=np.int64).reshape(-1, 2).T.copy()
-        if not differ(addresses, values):
-            return lambda _kept=(classes, held): not differ(addresses, values)  # type: ignore[misc]
-    except _OTHERWISE:
+        now = np.zeros(1, dtype=np.int64)
+        if first_moved(addresses, values, 0, now) < 0:
+            return lambda _kept=kept: (  # type: ignore[misc]
+                first_moved(addresses, values, 0, now) < 0 and (not others or are_others())
+            )
+    except Exception:  # noqa: BLE001, S110 - another PyTorch, Python or numba: Python can tell
         pass
-    return lambda: (
-        all(type(each) is cls for each, cls in classes)
-        and all(each.__dict__ is mine for each, mine in held)
-    )
+    others = kept
+    return are_others
 
 
 class Versions:
@@ -81,20 +93,20 @@ class Versions:
         self._place = _version_place()
         self._addresses = np.array([id(n.dictionary) + self._place for n in kept], dtype=np.int64)
         self._then = np.zeros_like(self._addresses)  # none has been looked at
-        self._now = np.zeros_like(self._addresses)
+        self._now = np.zeros(1, dtype=np.int64)
 
     def changed(self) -> str:
         """Say what is not as it was; "" if all is."""
         if not self._place:
             return next(filter(None, (names.changed() for names in self._kept)), "")
-        if not comparisons().words_differ(self._addresses, self._then):
-            return ""
-        comparisons().read_words(self._addresses, self._now)
-        for place in np.flatnonzero(self._now != self._then):
-            version = self._now[place]
+        first_moved = comparisons().first_moved
+        place = first_moved(self._addresses, self._then, 0, self._now)
+        while place >= 0:
+            version = self._now[0]
             if reason := self._kept[place].changed():
                 return reason
             self._then[place] = version
+            place = first_moved(self._addresses, self._then, place + 1, self._now)
         return ""
 
 
@@ -105,7 +117,7 @@ def _version_place() -> int:
         return 0
     try:
         comparisons()
-    except _OTHERWISE:
+    except Exception:  # noqa: BLE001 - another PyTorch, Python or numba
         return 0
     thing = _Tried()
     mine = vars(thing)
@@ -139,6 +151,11 @@ _CHANGES: tuple[Callable[[Any, int], object], ...] = (
     lambda thing, _: vars(thing).pop("other"),
     lambda thing, _: vars(thing).clear(),
 )
+
+
+def _attributes_of(thing: Any) -> dict[str, Any] | None:
+    mine = getattr(thing, "__dict__", None)
+    return mine if type(mine) is dict else None
 
 
 def _class_of(thing: Any) -> int:

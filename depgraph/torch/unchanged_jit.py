@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sysconfig
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -30,8 +31,7 @@ _DTYPE_MASK = 0xFFFFFFFF
 class Comparisons(NamedTuple):
     """The compiled functions."""
 
-    words_differ: Callable[..., bool]
-    read_words: Callable[..., None]
+    first_moved: Callable[..., int]
     tensors_differ: Callable[..., bool]
     dtype_of: Callable[[int], int]
 
@@ -41,7 +41,7 @@ def comparisons() -> Comparisons:
     """Compile, once; raise what an import or a missing function of a library raises."""
     numba: Any = import_module("numba")
     types, intrinsic = numba.core.types, numba.extending.intrinsic
-    if numba.config.DISABLE_JIT:
+    if numba.config.DISABLE_JIT or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise ImportError
     library = Path(torch.__file__).parent / "lib"
     of_torch = ctypes.CDLL(str(library / "libtorch_cpu.so"))
@@ -71,16 +71,12 @@ def comparisons() -> Comparisons:
         return made, generate
 
     @numba.njit  # type: ignore[untyped-decorator]
-    def words_differ(addresses: Words, values: Words) -> bool:
-        for i in range(addresses.size):  # noqa: SIM110 - numba has no any()
-            if words_at(addresses[i])[0] != values[i]:
-                return True
-        return False
-
-    @numba.njit  # type: ignore[untyped-decorator]
-    def read_words(addresses: Words, values: Words) -> None:
-        for i in range(addresses.size):
-            values[i] = words_at(addresses[i])[0]
+    def first_moved(addresses: Words, values: Words, start: int, now: Words) -> int:
+        for i in range(start, addresses.size):
+            now[0] = words_at(addresses[i])[0]
+            if now[0] != values[i]:
+                return i
+        return -1
 
     @numba.njit  # type: ignore[untyped-decorator]
     def differs(
@@ -117,4 +113,4 @@ def comparisons() -> Comparisons:
         dtype(tensor, ctypes.addressof(told))
         return told.value
 
-    return Comparisons(words_differ, read_words, differs, dtype_of)
+    return Comparisons(first_moved, differs, dtype_of)

@@ -22,9 +22,9 @@ HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 
 def copy_of(value: Any) -> Any:
     """Return a copy of what is compared as a whole; None if there is no need."""
-    if type(value) in {set, bytearray}:
-        return type(value)(value)
-    if type(value) in {deque, array, np.ndarray}:
+    if isinstance(value, set):
+        return [*value]
+    if isinstance(value, (bytearray, deque, array, np.ndarray)):
         return copy(value)
     return None
 
@@ -35,10 +35,8 @@ def size_of(kept: Any) -> int:
 
 
 def is_as_it_was(now: Any, then: Any) -> bool:
-    """Tell whether a set, queue or array has what its copy has."""
-    if isinstance(then, set):
-        return len(now) == len(then) and all(each in now for each in then)
-    if isinstance(then, deque):
+    """Tell whether a set, queue or array has what its copy has, in the same order."""
+    if isinstance(then, (list, deque)):
         return len(now) == len(then) and all(map(is_the_same, now, then))
     if isinstance(then, bytearray):
         return bool(now == then)

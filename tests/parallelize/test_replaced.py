@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections import OrderedDict, defaultdict, namedtuple
 
@@ -186,6 +187,124 @@ def an_item_that_had_a_default():
     return lambda x: x + held.get("shift", 0.0), lambda: held.update(shift=2.0)
 
 
+@case
+def a_tensor_of_which_only_the_type_is_read():
+    held = types.SimpleNamespace(like=torch.zeros(1))
+    return lambda x: x.to(held.like.dtype), lambda: setattr(held, "like", torch.zeros(1).int())
+
+
+@case
+def an_item_of_a_list_of_modules():
+    held = [nn.Tanh(), nn.Sigmoid()]
+    return lambda x: held[1](held[0](x)), held.reverse
+
+
+@case
+def an_attribute_of_a_dictionary():
+    class Settings(dict):
+        pass
+
+    held = Settings()
+    held.gain = 2.0
+    return lambda x: x * held.gain, lambda: setattr(held, "gain", 5.0)
+
+
+@case
+def order_of_a_set():
+    held = {8, 0}
+
+    def change():
+        held.clear()
+        held.update([0])
+        held.update([8])
+
+    return lambda x: torch.cat([x * v for v in held]), change
+
+
+@case
+def an_attribute_that_was_not_there():
+    held = types.SimpleNamespace()
+    return lambda x: x * getattr(held, "gain", 2.0), lambda: setattr(held, "gain", 5.0)
+
+
+@case
+def an_attribute_of_a_module_that_was_not_there():
+    held = types.ModuleType("held")
+    return lambda x: x * getattr(held, "gain", 2.0), lambda: setattr(held, "gain", 5.0)
+
+
+@case
+def an_attribute_in_place_of_another():
+    class Held:
+        gain = 2.0
+
+        def __init__(self):
+            self.junk = 1
+
+    held = Held()
+
+    def change():
+        del held.junk
+        held.gain = 5.0
+
+    return lambda x: x * held.gain, change
+
+
+@case
+def what_calls_an_object_if_it_is_a_condition():
+    class Held:
+        pass
+
+    held = Held()
+    return lambda x: x * 2 if held else x, lambda: setattr(Held, "__bool__", lambda _: False)
+
+
+@case
+def the_bases_of_a_class():
+    class Two:
+        def gain(self):
+            return 2.0
+
+    class Five:
+        def gain(self):
+            return 5.0
+
+    held = type("Held", (Two,), {"__module__": __name__})()
+    return lambda x: x * held.gain(), lambda: setattr(type(held), "__bases__", (Five,))
+
+
+@case
+def a_method_of_tensors(monkeypatch):
+    return lambda x: x.tanh() + 1, lambda: monkeypatch.setattr(
+        torch.Tensor, "tanh", lambda v: v * 3
+    )
+
+
+@case
+def a_value_of_a_module_that_is_imported_within(monkeypatch):
+    settings = types.ModuleType("settings_of_a_test")
+    settings.GAIN = 2.0
+    monkeypatch.setitem(sys.modules, "settings_of_a_test", settings)
+
+    def function(x):
+        import settings_of_a_test
+
+        return x * settings_of_a_test.GAIN
+
+    return function, lambda: setattr(settings, "GAIN", 5.0)
+
+
+@case
+def a_gradient_that_is_asked_for():
+    weight = torch.ones(8, requires_grad=True)
+
+    def function(x):
+        with torch.no_grad():
+            return x * 2 if weight.grad is None else x * weight
+
+    return function, lambda: setattr(weight, "grad", torch.ones(8))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_noticed(name, monkeypatch):
     make = CASES[name]
@@ -209,6 +328,10 @@ def test_what_has_nothing_to_do_with_a_function_may_change(monkeypatch):
     monkeypatch.setattr(torch, "another", 1, raising=False)
     monkeypatch.setattr(nn.Linear, "counted", 1, raising=False)
     globals()["X_OF_ANOTHER"] = 7
-    warned = type("Own", (nn.Module,), {})
-    warned.later = 1
+    net.epoch = 3
+    net[0].tag = "first"
+    handle = nn.ReLU().register_forward_hook(lambda *_: None)
+    assert guards.failed() == ""
+    handle.remove()
+    torch.compile(lambda x: x * 2, backend="eager")(X)  # wraps Module.__init__
     assert guards.failed() == ""
