@@ -176,6 +176,10 @@ def command(
     click.get_current_context().exit(code)
 
 
+def _tell(message: str) -> None:
+    say(f"depgraph: {message}")
+
+
 def _captures_in(folder: Path) -> Callable[[int], bool]:
     """Tell which processes have left captured graphs, in regions, which alone count then."""
     from depgraph.apply.recorded import captures_left
@@ -233,7 +237,7 @@ class _Task:
         from depgraph.recorder.run import time
         from depgraph.recorder.times import timed_in
 
-        code = time(self.program, Builder(self.toolkit).timer(), folder)
+        code = time(self.program, Builder(self.toolkit, say=_tell).timer(), folder)
         if code:
             raise RecorderError(
                 f"{self.program[0]} ended with exit code {code} before anything was recorded",
@@ -249,7 +253,7 @@ class _Task:
         from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
         from depgraph.recorder.run import record
 
-        builder = Builder(self.toolkit)
+        builder = Builder(self.toolkit, say=_tell)
         patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
         has_captures = _captures_in(folder)

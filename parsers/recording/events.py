@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from depgraph.parsers.recording.tensor_maps import TensorMap
+    from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap
     from depgraph.trace.records import Operation
 
 _ADDRESS_END = 1 << 57
@@ -66,7 +66,7 @@ class Launched:
     cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
     untraced: str | None  # why it was not recorded, or not wholly
     bytes: int  # of its tables
-    maps: tuple[tuple[int, TensorMap], ...] = ()  # tensors given, by place among the parameters
+    maps: tuple[tuple[int, TensorMap | PixelMap], ...] = ()  # given, by place
     stores_tiles: bool | None = None  # by TMA, which no hook sees; None if nobody read its code
 
 
@@ -78,7 +78,7 @@ class RecordedEvents:
         self.operations: list[Operation] = []
         self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
-        self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
+        self._maps: dict[int, list[tuple[int, TensorMap | PixelMap]]] = {}
         self._memory = LiveMemory()
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
