@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.profiles.kineto_memory import Change, Launch, MemoryProfile
     from depgraph.trace.records import KernelLaunch
 
-_OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
+OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
 
 
 class LiveMemory:
@@ -38,7 +38,7 @@ class LiveMemory:
         self.free(address, now)
         insort(self._starts, address)
         self._place[address] = len(self.all)
-        if flags & _OF_A_MODULE:
+        if flags & OF_A_MODULE:
             self._of_modules.add(address)
         self.all.append(Allocation(address, size, now))
 

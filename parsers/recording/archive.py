@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.graph.lists import distinct
+from depgraph.parsers.recording.written_elsewhere import OrdinaryMemory
 from depgraph.system.memory import default_limit
 from depgraph.system.text import in_short, show_bytes
 
@@ -245,6 +247,7 @@ def pack(
 
         write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
+        memory = OrdinaryMemory(events)
         lines = []
         for event in events:
             launch = event.get("grid_id", 0)
@@ -253,13 +256,15 @@ def pack(
                 event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
             if tables.has_strays(*places["sectors"]):
                 event["strays"] = 1
-            lines.append(json.dumps(event))
             for name, place in places.items():
                 rows = tables.rows(name, *place, launch)
+                if name == "sectors" and memory.is_left_by(rows):
+                    event["writes_elsewhere"] = 1
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]
                 if len(rows):
                     write(member_of(name, event["number"]), rows.tobytes(), rows=len(rows))
+            lines.append(json.dumps(event))
         write(_EVENTS, "\n".join(lines).encode(), rows=len(lines))
         archive.writestr(_MANIFEST, json.dumps({"members": members}))
 
@@ -271,6 +276,7 @@ class _Tables:
         self._raw = raw
         self._shared: dict[str, tuple[tuple[int, int], NDArray[Any]]] = {}
         self._launches_at: dict[tuple[int, int], set[int]] = {}
+        self._has_strays: dict[tuple[int, int], bool] = {}
         for event in events:
             if event.get("graph") and event.get("sectors"):
                 place = event["sectors_at"], event["sectors"]
@@ -281,8 +287,10 @@ class _Tables:
         known = self._launches_at.get((at, n))
         if known is None:
             return False
-        found = np.unique(self._whole("sectors", at, n)["launch"])
-        return not set(found[found > 0].tolist()) <= known
+        if (at, n) not in self._has_strays:
+            found = distinct(self._whole("sectors", at, n)["launch"])
+            self._has_strays[at, n] = not set(found[found > 0].tolist()) <= known
+        return self._has_strays[at, n]
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
         return at + n * TABLES[name].itemsize > len(self._raw)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from recordings import COPY, KERNEL, MEMSET, recording
 
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
+from depgraph.parsers.recording.written_elsewhere import OrdinaryMemory
 from depgraph.recorder import unseen
 from depgraph.recorder.module_code import find_nvdisasm
 from depgraph.recorder.unseen import (
@@ -145,6 +148,49 @@ def test_constants_count_where_something_wrote_them(tmp_path, events, is_opaque)
     kernel = KERNEL | {"unseen": [READS_CONSTANTS]}
     (reason,) = untraced(tmp_path, *events, kernel)
     assert (reason is not None) == is_opaque
+
+
+@pytest.mark.parametrize(
+    ("address", "is_opaque"), [("module", True), ("data", False), ("nowhere", True)]
+)
+def test_constants_that_kernels_write_through_pointers_count(tmp_path, address, is_opaque):
+    at = {"module": MODULE["address"], "data": DATA["address"], "nowhere": 1 << 30}[address]
+    kernel = KERNEL | {"unseen": [READS_CONSTANTS]}
+    path = recording(tmp_path, MODULE, DATA, kernel, sectors=[(at // 32, 0, 1, 0, 15, 0, 1)])
+    (kernel,) = analyse(open_trace(path)).kernels
+    assert (kernel.untraced is not None) == is_opaque
+
+
+WHOLE = 1 << 20, 1 << 12
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(-3, 130), *[st.integers(0, 2**32 - 1)] * 2), max_size=4
+    )
+)
+def test_what_is_written_outside_of_ordinary_memory(rows):
+    start, size = WHOLE
+    made, written = [], set()
+    for is_page, step, low, high in rows:
+        unit, mask = (16, low | high << 32) if is_page else (1, high)
+        base = start + (1024 if is_page else 32) * step
+        written |= {base + unit * i for i in range(64) if mask >> i & 1}
+        number = (3 << 62 | base // 1024) if is_page else base // 32
+        made.append((number, 0, 1, low, high, 0, 1))
+    memory = OrdinaryMemory([DATA | {"address": start, "bytes": size}, MODULE])
+    assert memory.is_left_by(np.array(made, SECTORS)) == any(
+        not start <= at < start + size for at in written
+    )
+
+
+def test_what_nobody_sees_into_is_opaque_by_its_name(tmp_path):
+    name = "(a conditional node)"
+    event = {"event": "opaque", "number": 2, "name": name, "stream": 0, "context": 0}
+    path = recording(tmp_path, KERNEL, event)
+    first, second = analyse(open_trace(path)).kernels
+    assert (first.untraced, second.name) == (None, name)
+    assert second.untraced == "not recorded"
 
 
 def test_host_memory_that_kernels_can_write_is_a_source_of_copies(tmp_path):
