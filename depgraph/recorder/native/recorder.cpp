@@ -210,6 +210,7 @@ int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
 
 std::string demangled(const char* name) {
     if (name == nullptr) return "";
+    if (strncmp(name, "_Z", 2) != 0) return name;  // not mangled: `f` is not float
     int status = 0;
     char* found = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     std::string result = status == 0 ? found : name;
@@ -283,7 +284,7 @@ Tables* take_tables(CUcontext handle) {
         }
         if (context.has_failed || context.tables.size() > MOST_LATE) return nullptr;
         // Behind launches that were let go, or of other threads, there are smaller ones.
-        if (!context.tables.empty()) most /= 8;
+        if (!context.tables.empty()) most = std::max(most / 8, FEWEST_BYTES);
     }
     Tables tables;
     tables.is_in_use = true;
