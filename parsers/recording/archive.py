@@ -20,7 +20,7 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
-from depgraph.parsers.recording.written_elsewhere import OrdinaryMemory
+from depgraph.parsers.recording.special_memory import SpecialMemory
 from depgraph.system.memory import default_limit
 from depgraph.system.text import in_short, show_bytes
 
@@ -247,9 +247,9 @@ def pack(
 
         write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
-        memory = OrdinaryMemory(events)
+        memory = SpecialMemory(events)
         lines = []
-        for event in events:
+        for event in memory.without_mappings(events):
             launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):
@@ -258,8 +258,7 @@ def pack(
                 event["strays"] = 1
             for name, place in places.items():
                 rows = tables.rows(name, *place, launch)
-                if name == "sectors" and memory.is_left_by(rows):
-                    event["writes_elsewhere"] = 1
+                memory.note(event, name, rows)
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]
                 if len(rows):

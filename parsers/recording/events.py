@@ -45,6 +45,7 @@ _DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
 _PARENT = "launches kernels itself, whose accesses are not recorded"
+_ALIASED = "touches memory that is mapped at two addresses"
 _KNOWN = frozenset(
     {
         "kernel",
@@ -200,6 +201,8 @@ class RecordedEvents:
             reason = _LEFT_OUT
         elif event.get("strays"):
             reason = _PARENT
+        elif event.get("aliased"):
+            reason = _ALIASED
         elif _whole(event, "lost"):
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "

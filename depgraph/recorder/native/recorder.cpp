@@ -890,6 +890,17 @@ struct LaunchKernelEx {
     void** extra;
 };
 
+struct MemMap {
+    CUdeviceptr address;
+    size_t bytes, offset;
+    CUmemGenericAllocationHandle memory;
+};
+
+struct MemUnmap {
+    CUdeviceptr address;
+    size_t bytes;
+};
+
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
     call = {dynamic_shared, given->kernelParams, extra};
@@ -918,6 +929,17 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     case SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz: {
         const auto* given = static_cast<const LaunchKernel*>(data->functionParams);
         note_call(given, given->sharedMemBytes, nullptr);
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuMemMap: {
+        const auto* given = static_cast<const MemMap*>(data->functionParams);
+        say("\"event\": \"map\"" + field("address", given->address) + field("bytes", given->bytes)
+            + field("memory", given->memory) + field("offset", given->offset));
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuMemUnmap: {
+        const auto* given = static_cast<const MemUnmap*>(data->functionParams);
+        say("\"event\": \"unmap\"" + field("address", given->address) + field("bytes", given->bytes));
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
@@ -1024,6 +1046,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
         worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
     }

@@ -15,7 +15,7 @@ from recordings import COPY, KERNEL, MEMSET, recording
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
-from depgraph.parsers.recording.written_elsewhere import OrdinaryMemory
+from depgraph.parsers.recording.special_memory import OrdinaryMemory
 from depgraph.recorder import unseen
 from depgraph.recorder.module_code import find_nvdisasm
 from depgraph.recorder.unseen import (
@@ -182,6 +182,32 @@ def test_what_is_written_outside_of_ordinary_memory(rows):
     assert memory.is_left_by(np.array(made, SECTORS)) == any(
         not start <= at < start + size for at in written
     )
+
+
+MAPS_OF_ONE = [
+    {"event": "map", "address": at, "bytes": 1 << 16, "memory": 7, "offset": 0}
+    for at in (1 << 21, 1 << 22)
+]
+
+
+@pytest.mark.parametrize(
+    ("mappings", "is_opaque"),
+    [
+        (MAPS_OF_ONE, True),
+        (MAPS_OF_ONE[:1], False),
+        ([MAPS_OF_ONE[0], MAPS_OF_ONE[1] | {"memory": 8}], False),
+        ([MAPS_OF_ONE[0], MAPS_OF_ONE[1] | {"offset": 1 << 16}], False),
+        ([MAPS_OF_ONE[0], MAPS_OF_ONE[0] | {"event": "unmap"}, MAPS_OF_ONE[1]], False),
+    ],
+)
+def test_memory_at_two_addresses_makes_kernels_opaque(tmp_path, mappings, is_opaque):
+    path = recording(tmp_path, *mappings, KERNEL, sectors=[(2**21 // 32 + 9, 0, 1, 0, 15, 0, 1)])
+    (kernel,) = analyse(open_trace(path)).kernels
+    assert kernel.untraced == (
+        "touches memory that is mapped at two addresses" if is_opaque else None
+    )
+    elsewhere = recording(tmp_path, *mappings, KERNEL, sectors=[(128, 0, 1, 0, 15, 0, 1)])
+    assert [kernel.untraced for kernel in analyse(open_trace(elsewhere)).kernels] == [None]
 
 
 def test_what_nobody_sees_into_is_opaque_by_its_name(tmp_path):
