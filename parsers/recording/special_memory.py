@@ -25,7 +25,7 @@ _MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no re
 
 
 class SpecialMemory:
-    """Notes in the events of launches what memory they touch of which footprints do not tell all."""
+    """Notes with launches whether they touch memory of which footprints do not tell all."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         self._ordinary, self._aliases = OrdinaryMemory(events), Aliases(events)

@@ -30,8 +30,8 @@ TENSOR = (36, 6, 4, 3, 2)  # elements of 4 bytes, the innermost dimension first
 BOX = (16, 3, 2, 2, 2)
 
 
-def record_here(folder):
-    """Compile the program and record it; return the recording and where its arrays were."""
+def record_here(folder, *words):
+    """Compile the program and record it; return the recording and what it printed."""
     program, kept = folder / "hooks", folder / "hooks.recording"
     subprocess.run(
         [str(TOOLKIT.nvcc), "-std=c++17", "-arch=sm_90a", "-rdc=true", "-o", str(program),
@@ -39,7 +39,7 @@ def record_here(folder):
     )  # fmt: skip
     said = subprocess.run(
         [sys.executable, "-m", "depgraph", "record", "--quiet", "--no-time", "--keep", str(kept),
-         "-o", str(folder / "store"), "--", str(program)],
+         "-o", str(folder / "store"), "--", str(program), *words],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     return kept, json.loads(said.splitlines()[0])
@@ -224,3 +224,76 @@ def test_memory_that_was_freed_in_between_is_reused(hooks):
 def test_copies_in_every_direction_are_operations(hooks):
     *_, to_device, to_host, on_device = hooks.graph.copies.values()
     assert (to_device, to_host, on_device) == ("memcpy HtoD", "memcpy DtoH", "memcpy DtoD")
+
+
+class Kinds:
+    """What each block of each kernel of the second program touched."""
+
+    def __init__(self, recording, printed):
+        extraction = analyse(open_trace(recording))
+        self.printed, self.warnings = printed, extraction.metadata["warnings"]
+        self._footprints = extraction.footprints.load()
+        self.kernels, self.copies = extraction.kernels, extraction.copies
+
+    def of(self, name):
+        return [kernel for kernel in self.kernels if name in kernel.name]
+
+    def ranges(self, kernel, kind, block=0):
+        mine = self._footprints.of_block(kernel.first_block + block)
+        chosen = mine.kind == kind
+        return list(zip(mine.start[chosen].tolist(), mine.end[chosen].tolist(), strict=True))
+
+
+@pytest.fixture(scope="module", params=[pytest.param("recorded here", marks=NEEDS_GPU)])
+def kinds(tmp_path_factory):
+    return Kinds(*record_here(tmp_path_factory.mktemp("kinds"), "kinds"))
+
+
+@pytest.mark.parametrize(("place", "name"), enumerate(["3", "4", "5", "4 in steps"]))
+def test_columns_of_pixels_are_those_that_the_hardware_takes(kinds, place, name):
+    kernel = kinds.of("pixels<")[place]
+    taken = np.array(kinds.printed[name]).reshape(4, 80)
+    assert not kernel.untraced
+    for block in range(4):
+        elements = {int(number) - 1 for number in taken[block] if number}  # else a zero
+        read = joined(ranges([kinds.printed["a"] + 4 * i for i in elements], 4))
+        assert kinds.ranges(kernel, READ, block) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("read_constants", "reads __constant__ memory"),
+        ("store_tile", "tiles stored by TMA"),
+        ("read_texture", "reads textures"),
+        ("through_one_address", "mapped at two addresses"),
+        ("through_the_other", "mapped at two addresses"),
+        ("(a conditional node", "not recorded"),
+        ("(a stream that waits on memory)", "not recorded"),
+    ],
+)
+def test_what_no_hook_sees_is_opaque_by_its_reason(kinds, name, reason):
+    (kernel,) = kinds.of(name)
+    assert reason in kernel.untraced
+
+
+def test_a_node_of_a_graph_in_a_graph_is_a_kernel_of_its_own(kinds):
+    (kernel,) = kinds.of("in_child_graph")
+    assert kinds.ranges(kernel, WRITE) == [(kinds.printed["c"], kinds.printed["c"] + 128)]
+
+
+def test_each_context_is_recorded_though_it_has_the_address_of_another(kinds):
+    found = kinds.of("in_another_context")
+    assert [(k.untraced, len(kinds.ranges(k, WRITE))) for k in found] == [(None, 1)] * 2
+
+
+def test_launches_of_two_threads_are_recorded(kinds):
+    written = [kinds.ranges(kernel, WRITE) for kernel in kinds.of("of_a_thread")]
+    for thread in (1, 2):
+        at = kinds.printed["c"] + 4096 * thread
+        assert written.count([(at, at + 128)]) == 20
+
+
+def test_what_a_stream_writes_is_a_memset(kinds):
+    at = kinds.printed["c"] + 4 * 8192
+    assert [c.size for c in kinds.copies if c.address == at] == [4]
