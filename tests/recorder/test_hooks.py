@@ -249,7 +249,7 @@ def kinds(tmp_path_factory):
     return Kinds(*record_here(tmp_path_factory.mktemp("kinds"), "kinds"))
 
 
-@pytest.mark.parametrize(("place", "name"), enumerate(["3", "4", "5", "4 in steps"]))
+@pytest.mark.parametrize(("place", "name"), list(enumerate(["3", "4", "5", "4 in steps"])))
 def test_columns_of_pixels_are_those_that_the_hardware_takes(kinds, place, name):
     kernel = kinds.of("pixels<")[place]
     taken = np.array(kinds.printed[name]).reshape(4, 80)
