@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "../../depgraph/recorder/native/table.h"
+#include "table.h"
 
 extern "C" int InitializeInjection();
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.toolkit import Toolkit
 
 HERE = Path(__file__).parent
-NATIVE = HERE.parents[1] / "depgraph" / "recorder" / "native"
+NATIVE = Path(str(files("depgraph.recorder"))) / "native"
 TOOLKIT = Toolkit()
 NEEDED = TOOLKIT.compiler, TOOLKIT.sanitizer, TOOLKIT.headers
 DRIVER = """
@@ -32,7 +33,8 @@ def fake_driver(tmp_path_factory):
     compiler = str(TOOLKIT.compiler)
     library = ["-shared", "-fPIC", "-x", "c", str(folder / "driver.c")]
     subprocess.run([compiler, *library, "-o", str(folder / "libcuda.so.1")], check=True)
-    includes = [f"-I{TOOLKIT.sanitizer / 'include'}", f"-I{TOOLKIT.headers}"]
+    folders = NATIVE, TOOLKIT.sanitizer / "include", TOOLKIT.headers
+    includes = [f"-I{folder}" for folder in folders]
     sources = [str(HERE / "fake_driver.cpp"), str(NATIVE / "recorder.cpp")]
     options = ["-std=c++17", "-rdynamic", "-pthread", *includes]
     command = [compiler, *options, *sources, "-o", str(folder / "program"), "-ldl"]
