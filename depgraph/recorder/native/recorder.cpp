@@ -128,7 +128,7 @@ std::atomic<bool> is_in_region{false}, has_given_a_table{false};
 auto& writing = *new std::mutex;  // of the files
 int events = -1, sectors = -1;
 uint64_t sectors_written = 0;
-auto& patching = *new std::mutex;  // the API wants patches to be made one after another
+auto& patching = *new std::recursive_mutex;  // the API wants patches one after another
 auto& options = *new Options;
 thread_local Batch current;  // launches that this thread has begun
 thread_local bool is_graph_launched = false;
@@ -240,7 +240,7 @@ void forget() {
     events = sectors = -1;
     new (&lock) std::recursive_mutex;
     new (&writing) std::mutex;
-    new (&patching) std::mutex;
+    new (&patching) std::recursive_mutex;
 }
 
 // Take device memory of a context for tables.
@@ -713,7 +713,7 @@ void keep(const Sanitizer_ResourceModuleData* data) {
 
 void patch(const Sanitizer_ResourceModuleData* data) {
     keep(data);
-    const std::lock_guard<std::mutex> one_at_a_time(patching);
+    const Guard one_at_a_time(patching);  // loading the patch loads a module, too
     bool is_first;
     {
         const Guard guard(lock);
