@@ -114,7 +114,7 @@ class Builder:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             reason = "" if os.access(self._folder, os.W_OK) else "no permission to write there"
         except OSError as error:
-            reason = error.strerror
+            reason = error.strerror or "cannot be made"
         if not reason or kept.is_file():
             stranger = [path for path in (self._folder, kept) if _is_a_strangers(path)]
             reason = f"others may write {stranger[0]}" if stranger else ""
