@@ -22,6 +22,7 @@ _TEXT, _INFO = ".text.", ".nv.info."
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
 _SYMBOL, _FUNCTION = struct.Struct("<IBBHQQ"), 2  # STT_FUNC
+_UNDEFINED = 0  # SHN_UNDEF: what the driver puts in, such as __assertfail
 _SECTION_OF_TEXT = re.compile(r"\s*\.section\s+([^,\s]+)")
 _SECONDS = 300
 
@@ -66,13 +67,13 @@ def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _functions(raw: bytes, sections: dict[str, tuple[int, int]]) -> dict[str, int]:
-    """Return the numbers of the symbols of functions."""
+    """Return the numbers of the symbols of functions that have code here."""
     at, size = sections.get(".symtab", (0, 0))
     text, _ = sections.get(".strtab", (0, 0))
     found = {}
     for number in range(size // _SYMBOL.size):
-        name, kind, *_ = _SYMBOL.unpack_from(raw, at + number * _SYMBOL.size)
-        if kind & 15 == _FUNCTION:
+        name, kind, _, section, *_ = _SYMBOL.unpack_from(raw, at + number * _SYMBOL.size)
+        if kind & 15 == _FUNCTION and section != _UNDEFINED:
             begin = text + name
             found[raw[begin : raw.index(b"\0", begin)].decode()] = number
     return found

@@ -94,6 +94,7 @@ class RecordedEvents:
         self._memory = LiveMemory()
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
+        self._writes_elsewhere = False  # a kernel, outside of all memory that is known
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -115,7 +116,7 @@ class RecordedEvents:
         finally:
             archive.close()
         self.allocations = self._memory.all
-        if self._writes_constants:
+        if self._writes_constants or self._writes_elsewhere:
             self.launches = [
                 replace(each, untraced=each.untraced or _CONSTANTS)
                 if each.number in self._reads_constants
@@ -195,7 +196,7 @@ class RecordedEvents:
             nvtx=" / ".join(_texts(event, "ranges")) or None,
         )
         self._place(number, launch)
-        self._writes_constants |= bool(event.get("writes_elsewhere"))
+        self._writes_elsewhere |= bool(event.get("writes_elsewhere"))
         reason = None
         if event["state"] != _RECORDED:
             reason = _LEFT_OUT
@@ -261,14 +262,20 @@ class RecordedEvents:
             size = max([size, *map(self._memory.behind, ends)])
             self.warnings["copies in three dimensions, taken for copies of all that lies behind "
                           "them in their memory"] += 1  # fmt: skip
-        to = None if what == TO_HOST else _address(event, "to", size)
+        to = self._end_of_copy(event, "to", size, on_host=what == TO_HOST)
         if to is not None:
             self._writes_constants |= self._memory.may_be_a_modules(to, size)
-        at = _whole(event, "from", most=LARGEST_ID)
-        # Of host memory the driver tells what is pinned or mapped: kernels may write that.
-        is_read = what != TO_DEVICE or self._memory.holding(at, size) is not None
-        source = _address(event, "from", size) if is_read else None
+        source = self._end_of_copy(event, "from", size, on_host=what == TO_DEVICE)
         self.operations.append(MemoryOperation(to, size, source, what))
+
+    def _end_of_copy(self, event: _Event, end: str, size: int, *, on_host: bool) -> int | None:
+        """Return where a copy begins; None in host memory that no kernel is known to reach."""
+        at = _whole(event, end, most=LARGEST_ID)
+        # The driver tells what of it is pinned or mapped, but for memory that is registered later.
+        may_be_reached = self._memory.holding(at, size) or (
+            self._writes_elsewhere and at + size <= _ADDRESS_END
+        )
+        return None if on_host and not may_be_reached else _address(event, end, size)
 
     def _take_memset(self, event: _Event) -> None:
         width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
@@ -284,11 +291,15 @@ class RecordedEvents:
     def _take_allocation(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
         address = _address(event, "address", size)
-        self._memory.allocate(address, size, _whole(event, "flags"), len(self.operations))
+        flags, context = _whole(event, "flags"), event.get("context")
+        if not self._memory.is_seen_from(address, size, context):
+            self._memory.allocate(address, size, flags, len(self.operations), context)
 
     def _take_free(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
-        self._memory.free(_address(event, "address", size), len(self.operations), size)
+        address = _address(event, "address", size)
+        if not self._memory.is_left_by(address, event.get("context")):
+            self._memory.free(address, len(self.operations), size)
 
 
 def _whole(event: _Event, key: str, least: int = 0, most: int = _LARGEST) -> int:

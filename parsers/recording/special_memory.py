@@ -14,6 +14,7 @@ from depgraph.parsers.recording.sectors_jit import (
     PIECE_BYTES,
     SECTOR_BYTES,
 )
+from depgraph.parsers.recording.tensor_maps import decode, maps_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,11 @@ class SpecialMemory:
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         self._ordinary, self._aliases = OrdinaryMemory(events), Aliases(events)
+        self._parameters = {
+            event["number"]: bytes.fromhex(event["bytes"])
+            for event in events
+            if event["event"] == "params"
+        }
 
     def without_mappings(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the events that are kept."""
@@ -38,8 +44,20 @@ class SpecialMemory:
         """Note what a launch touches by a table of it."""
         if table == "sectors" and self._ordinary.is_left_by(rows):
             event["writes_elsewhere"] = 1
-        if len(rows) and self._aliases.may_be_touched(rows, table):
+        if len(rows) and self._is_aliased(event, table, rows):
             event["aliased"] = 1
+
+    def _is_aliased(self, event: dict[str, Any], table: str, rows: NDArray[Any]) -> bool:
+        if table == "sectors":
+            return self._aliases.hold_any_of(rows)
+        if table != "maps" or not self._aliases:
+            return False  # which tiles are loaded, their maps tell
+        loaded = (decode(row["words"].tolist()) for row in rows)
+        given = maps_in(self._parameters.get(event["number"], b""))
+        return any(
+            tensor is None or self._aliases.overlap(tensor.address, tensor.end)
+            for tensor in [*loaded, *(tensor for _, tensor in given)]
+        )
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
@@ -73,10 +91,18 @@ class Aliases:
                 mapped[address] = event["memory"], offset, size
         self._start, self._end = _joined(found)
 
-    def may_be_touched(self, rows: NDArray[Any], table: str) -> bool:
-        """Tell whether blocks may touch any of it, by a table; of tiles nobody looks where."""
-        if not len(self._start) or table != "sectors":
-            return bool(len(self._start))
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return len(self._start) > 0
+
+    def overlap(self, start: int, end: int) -> bool:
+        """Tell whether bytes between two addresses are such memory."""
+        return bool(((self._start < end) & (start < self._end)).any())
+
+    def hold_any_of(self, rows: NDArray[Any]) -> bool:
+        """Tell whether blocks touch any of it, by their sectors and pages."""
+        if not self:
+            return False
         is_page = rows["number"] >= IS_PAGE
         size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
         start = (rows["number"] & ~(IS_PAGE | IS_WRITTEN)) * size

@@ -67,10 +67,19 @@ void load_module() {
     send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_LOADED, &data);
 }
 
-void destroy_context() {
+void memory(int id, uint64_t address) {
+    Sanitizer_ResourceMemoryData data{};
+    data.context = context;
+    data.address = address;
+    send(SANITIZER_CB_DOMAIN_RESOURCE, id, &data);
+}
+
+void destroy_context(const std::function<void()>& meanwhile = [] {}) {
     Sanitizer_ResourceContextData data{};
     data.context = context;
     send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
+    meanwhile();
+    send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
 
 void node(CUgraphNodeType type, const char* name, CUcontext where) {
@@ -118,6 +127,23 @@ const std::map<std::string, std::function<void()>> programs = {
         load_module();
         begin("b"); end("b");
         printf("%d\n", patches_added);
+    }},
+    {"launches that are left out", [] {
+        static Launch of_another{};
+        table = &of_another;
+        begin("a"); end("a");
+        printf("%d\n", table != nullptr);
+        begin("b"); end("b");
+    }},
+    {"memory of a context that ends", [] {
+        memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC, 1);
+        memory(SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC, 2);
+        begin("a"); end("a");
+        destroy_context([] {
+            memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_FREE, 1);
+            memory(SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE, 2);
+        });
+        memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC, 3);
     }},
     {"a kernel that fails", [] { begin("a"); state() = CUDA_ERROR_ILLEGAL_ADDRESS; end("a"); }},
     {"a capture elsewhere", [] {

@@ -46,11 +46,11 @@ def fake_driver(tmp_path_factory):
 def run(fake_driver, tmp_path):
     """Return a function that runs one of the programs: what was recorded, and what it said."""
 
-    def run_it(program):
+    def run_it(program, **settings):
         environment = {
             **os.environ, "DEPGRAPH_RECORD_FOLDER": str(tmp_path),
             "DEPGRAPH_RECORD_GPU_MEMORY": str(64 << 20),
-            "LD_LIBRARY_PATH": str(fake_driver.parent),
+            "LD_LIBRARY_PATH": str(fake_driver.parent), **settings,
         }  # fmt: skip
         done = subprocess.run(
             [str(fake_driver), program], env=environment, capture_output=True, text=True,
@@ -93,6 +93,26 @@ def test_a_kernel_that_fails_is_named(run):
     found, done = run("a kernel that fails")
     assert found == [("a", "failed", None)]
     assert done.stderr.startswith("depgraph: a ended with ")
+
+
+def test_launches_that_are_not_recorded_are_told_to_have_no_table(run):
+    """What nobody told takes what a graph that is no more has left there."""
+    found, done = run("launches that are left out", DEPGRAPH_RECORD_FIRST="1")
+    assert found == [B]
+    assert done.stdout == "0\n"
+
+
+def test_host_memory_and_what_a_context_leaves_are_told(run, tmp_path):
+    run("memory of a context that ends")
+    (left,) = read_raw_recordings(tmp_path)
+    told = [(e["event"], e["address"], e["context"]) for e in left.events if "address" in e]
+    assert told == [
+        ("alloc", 1, 0),
+        ("alloc", 2, 0),
+        ("free", 1, 0),
+        ("free", 2, 0),
+        ("alloc", 3, 1),
+    ]
 
 
 def test_nodes_that_nobody_sees_into_are_named(run):

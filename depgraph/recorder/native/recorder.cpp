@@ -124,7 +124,7 @@ auto& let_go = *new std::set<std::string>;
 uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
 int contexts_seen = 0, streams_seen = 0;
-std::atomic<bool> is_in_region{false}, has_given_a_table{false};
+std::atomic<bool> is_in_region{false};
 auto& writing = *new std::mutex;  // of the files
 int events = -1, sectors = -1;
 uint64_t sectors_written = 0;
@@ -420,18 +420,18 @@ std::string hexadecimal(const std::string& bytes) {
     return found;
 }
 
-// Let a launch run without a table: a node of a graph, and a function that had one before, would use it.
-void give_nothing(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (in_graph || has_given_a_table) {
-        sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
-    }
+// Let a launch run without a table: one that is told nothing takes what another, or a graph that is
+// no more, has left there.
+void give_nothing(const Sanitizer_LaunchData* data) {
+    worked(sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr),
+           "giving no table");
 }
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     uint64_t ordinal = 0;
     if (!is_wanted(data->functionName, ordinal)) {
-        give_nothing(data, in_graph);
+        give_nothing(data);
         return;
     }
     const uint32_t number = new_number();
@@ -452,7 +452,7 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     const bool has_room = current.tables != nullptr && current.launches.size() < MOST_LAUNCHES;
     if (reason == nullptr && !has_room) reason = "no table";
     if (reason != nullptr) {
-        give_nothing(data, in_graph);
+        give_nothing(data);
         say_state(number, reason);
         return;
     }
@@ -471,7 +471,6 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         say_state(number, "no table");
         return;
     }
-    has_given_a_table = true;
     const std::string parameters = in_graph ? "" : parameters_of(data->function);
     current.launches.push_back({number, demangled(name), parameters});
 }
@@ -635,14 +634,22 @@ void give_up_late(CUcontext context, const CUstream* stream) {
     });
 }
 
-// Forget a context and its tables: another one may have its address.
-void forget_context(CUcontext context) {
+// Forget the tables and streams of a context that is being destroyed.
+void close_context(CUcontext context) {
     give_up_late(context, nullptr);
     const Guard guard(lock);
-    context_of.erase(context);
+    const int number = number_of(context);  // what is freed from now on is still its own
+    context_of[context] = Context();
+    context_of[context].number = number;
     for (auto stream = streams.begin(); stream != streams.end();) {
         stream = stream->second.context == context ? streams.erase(stream) : std::next(stream);
     }
+}
+
+// Forget a context that is no more: another one may have its address.
+void forget_context(CUcontext context) {
+    const Guard guard(lock);
+    context_of.erase(context);
 }
 
 // Let the program go on beside launches that have begun.
@@ -774,14 +781,19 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
         patch(static_cast<const Sanitizer_ResourceModuleData*>(data));
         break;
     case SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC:
+    case SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC:
     case SANITIZER_CBID_RESOURCE_MEMORY_ALLOC_ASYNC:
         note_memory("alloc", memory);
         break;
     case SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_FREE:
+    case SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE:
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC:
         note_memory("free", memory);
         break;
     case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
+        close_context(static_cast<const Sanitizer_ResourceContextData*>(data)->context);
+        break;
+    case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED:
         forget_context(static_cast<const Sanitizer_ResourceContextData*>(data)->context);
         break;
     case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: {

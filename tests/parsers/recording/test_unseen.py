@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
 from depgraph.parsers.recording.special_memory import OrdinaryMemory
 from depgraph.recorder import unseen
-from depgraph.recorder.module_code import find_nvdisasm
+from depgraph.recorder.module_code import find_nvdisasm, read_module
 from depgraph.recorder.unseen import (
     READS_CONSTANTS,
     READS_TEXTURES,
@@ -78,6 +79,23 @@ def test_modules_that_a_process_leaves_are_read(tmp_path, monkeypatch):
     assert [event.get("unseen") for event in events] == [
         [READS_TEXTURES], [READS_CONSTANTS], [STORES_TILES], [], None,
     ]  # fmt: skip
+
+
+def test_functions_that_a_module_only_names_have_no_code(tmp_path):
+    """The driver puts them in (`__assertfail`), and nvdisasm refuses a module for their sake."""
+    names, sections = b"\0f\0__assertfail\0", b"\0.symtab\0.strtab\0"
+    symbols = struct.pack("<24xIBBHQQIBBHQQ", 1, 2, 0, 1, 0, 0, 3, 2, 0, 0, 0, 0)
+    content = names + sections + symbols
+    at = 64 + np.cumsum([0, len(names), len(sections), len(symbols)])
+    header = struct.pack("<4sBB10xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 2, 190, 1, 0, 0, at[3], 0, 64,
+                         0, 0, 64, 3, 0)  # fmt: skip
+    rows = [(0, at[1], len(sections)), (1, at[2], len(symbols)), (9, at[0], len(names))]
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", name, 0, 0, 0, a, n, 0, 0, 0, 0) for name, a, n in rows
+    )
+    path = tmp_path / "it.cubin"
+    path.write_bytes(header + content + table)
+    assert read_module(path).symbol_of == {"f": 1}
 
 
 def test_without_a_disassembler_nothing_is_claimed(tmp_path, monkeypatch):
@@ -162,6 +180,7 @@ def test_constants_that_kernels_write_through_pointers_count(tmp_path, address, 
 
 
 WHOLE = 1 << 20, 1 << 12
+INSIDE = [(DATA["address"] // 32 + 64, 0, 1, 0, 15, 0, 1)]
 
 
 @given(
@@ -210,6 +229,21 @@ def test_memory_at_two_addresses_makes_kernels_opaque(tmp_path, mappings, is_opa
     assert [kernel.untraced for kernel in analyse(open_trace(elsewhere)).kernels] == [None]
 
 
+@pytest.mark.parametrize("at", [1 << 21, (1 << 22) + 256, 1 << 23])
+def test_tiles_of_memory_at_two_addresses_make_kernels_opaque(tmp_path, at):
+    """Loaded, or by a map among the parameters that may be for a store."""
+    words = [at, 1 << 32 | 7 << 7 | 1 << 4, 0, 0, 7 | 7 << 32, 0, 1 << 56 | 7 << 56, 7, *[0] * 8]
+    elsewhere = [1 << 24, *words[1:]]
+    given = np.array(words[:8], np.uint64).tobytes().hex()
+    params = {"event": "params", "number": 1, "at": 0, "bytes": given}
+    for loaded, events in ((words, []), (elsewhere, [params])):
+        tiles, maps = [(9, 0, 1, (0,) * 5, 0, 0, 0)], [(1, 9, loaded, 1, 1)]
+        kernel = KERNEL | {"unseen": []}
+        path = recording(tmp_path, *MAPS_OF_ONE, *events, kernel, tiles=tiles, maps=maps)
+        (kernel,) = analyse(open_trace(path)).kernels
+        assert (kernel.untraced is not None) == (at < 1 << 23)
+
+
 def test_what_nobody_sees_into_is_opaque_by_its_name(tmp_path):
     name = "(a conditional node)"
     event = {"event": "opaque", "number": 2, "name": name, "stream": 0, "context": 0}
@@ -227,8 +261,32 @@ def test_host_memory_that_kernels_can_write_is_a_source_of_copies(tmp_path):
     found = analyse(open_trace(path))
     assert [(c.source, c.what) for c in found.copies] == [(at, "memcpy HtoD")]
     assert [(p.source, p.target, p.raw) for p in found.pairs] == [(0, -1, 1)]
-    pageable = analyse(open_trace(recording(tmp_path, DATA, KERNEL, copy, sectors=sectors)))
+    pageable = analyse(open_trace(recording(tmp_path, DATA, KERNEL, copy, sectors=INSIDE)))
     assert [c.source for c in pageable.copies] == [None]
+
+
+def test_host_memory_that_a_kernel_wrote_is_a_source_whoever_told_of_it(tmp_path):
+    at = PINNED["address"]
+    copy = COPY | {"from": at, "to": DATA["address"]}
+    path = recording(tmp_path, DATA, KERNEL, copy, sectors=[(at // 32, 0, 1, 0, 15, 0, 1)])
+    assert [(p.source, p.target, p.raw) for p in analyse(open_trace(path)).pairs] == [(0, -1, 1)]
+
+
+def test_a_copy_to_the_host_is_read_by_one_from_there(tmp_path):
+    at = PINNED["address"]
+    to_host = COPY | {"from": DATA["address"], "to": at, "direction": 3}
+    to_device = COPY | {"from": at, "to": DATA["address"] + 64}
+    path = recording(tmp_path, PINNED, DATA, to_host, to_device, KERNEL, sectors=INSIDE)
+    assert [(p.source, p.target, p.raw) for p in analyse(open_trace(path)).pairs] == [(-1, -2, 1)]
+
+
+def test_memory_that_another_context_sees_is_not_allocated_again(tmp_path):
+    seen, left = DATA | {"context": 1}, DATA | {"context": 1, "event": "free"}
+    mine = DATA | {"context": 0}
+    path = recording(tmp_path, mine, KERNEL, seen, COPY | {"to": DATA["address"]}, left)
+    assert [(a.allocated, a.freed) for a in analyse(open_trace(path)).allocations] == [(0, None)]
+    again = recording(tmp_path, mine, KERNEL, seen, mine, COPY)
+    assert [a.freed for a in analyse(open_trace(again)).allocations] == [1, None]
 
 
 def test_a_copy_in_three_dimensions_may_reach_all_that_lies_behind(tmp_path):
