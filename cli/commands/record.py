@@ -277,7 +277,8 @@ class _Task:
         from depgraph.recorder.unseen import note_unseen
         from depgraph.store.companions import remove_stale
 
-        if reason := note_unseen(left.events, scratch.parent, left.process):
+        reason = note_unseen(left.events, scratch.parent, left.process, left.architecture)
+        if reason:
             say(f"depgraph: what hooks do not see is guessed: no machine code was read, {reason}")
         store = self.output.with_name(self.output.name + label)
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import RecorderError
-from depgraph.recorder.module_code import (
-    disassembled,
-    find_nvdisasm,
-    functions_in,
-    read_module,
-)
+from depgraph.recorder.module_code import disassembled_code, find_nvdisasm, read_code
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 STORES_TILES = "stores tiles by TMA"
@@ -26,9 +23,10 @@ USES_MULTICAST = "reaches the memory of several GPUs at once"
 UNKNOWN = "accesses memory by {}, which nobody knows"
 
 _MODULES = "module-{}-*.cubin"
-_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
 _CALL = "CALL"
+_FEWEST_BYTES = 1 << 16  # that are worth a process of their own
 _OF_NAMES = {
     STORES_TILES: {"UTMASTG", "UTMAREDG"},
     READS_TEXTURES: {"TEX", "TLD", "TLD4", "TMML", "TXD", "TXQ", "TEXS", "TLDS", "TLD4S"},
@@ -45,19 +43,36 @@ _SEEN = frozenset(
 )
 
 
-def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) -> str:
+class Function(NamedTuple):
+    """What a function does."""
+
+    unseen: frozenset[str]
+    calls: bool  # other functions
+
+
+def note_unseen(
+    events: Iterable[dict[str, Any]], folder: Path, process: int, architecture: int | None
+) -> str:
     """Note in each kernel's event what no hook sees (a list ``unseen``); say why not, else ""."""
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
+    if architecture is None:
+        return "the GPU's architecture is not known"
     kernels = [event for event in events if event["event"] == "kernel"]
     wanted = frozenset(event["mangled"] for event in kernels)
     paths = sorted(folder.glob(_MODULES.format(process)))
+    known: dict[bytes, Function] = {}
+    with ThreadPoolExecutor() as pool:  # each waits for a file, or for a process
+        modules = list(pool.map(lambda path: _code_of(path, wanted), paths))
+        parts = _parts({code for module in modules for code in module.values()})
+        for part in pool.map(lambda codes: _read(codes, architecture, nvdisasm), parts):
+            known |= part
     found: dict[str, set[str]] = {}
-    with ThreadPoolExecutor() as pool:  # each waits for a process
-        for unseen in pool.map(lambda path: _of_module(path, nvdisasm, wanted), paths):
-            for name, reasons in unseen.items():
-                found.setdefault(name, set()).update(reasons)
+    for module in modules:
+        for name in wanted & module.keys():
+            if (unseen := _unseen_by(name, module, known, wanted)) is not None:
+                found.setdefault(name, set()).update(unseen)
     for event in kernels:
         if event["mangled"] in found:
             event["unseen"] = sorted(found[event["mangled"]])
@@ -66,31 +81,69 @@ def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) ->
     return f"of {left} of {len(kernels)} kernels: {large}" if left else ""
 
 
-def _of_module(path: Path, nvdisasm: Path, wanted: Collection[str]) -> dict[str, set[str]]:
-    """Return what of the wanted kernels of a module no hook sees; nothing if it cannot be read."""
+def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
+    """Return the code of a module's wanted kernels, and of what they may call."""
     try:
-        module = read_module(path)
-        kernels = [name for name in module.symbol_of if name in wanted]
-        if not kernels:
-            return {}
-        others = [name for name in module.symbol_of if name not in module.begin_of]
-        symbols = [module.symbol_of[name] for name in (*kernels, *others)]
-        code = functions_in(disassembled(path, nvdisasm, symbols))
+        code, kernels = read_code(path)
     except (RecorderError, OSError):
         return {}
-    called = [line for name, lines in code.items() if name not in kernels for line in lines]
-    return {name: unseen_in(code[name], called) for name in kernels if name in code}
+    if not wanted & code.keys():
+        return {}
+    return {name: each for name, each in code.items() if name in wanted or name not in kernels}
 
 
-def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:
-    """Return what code that nvdisasm prints, or what it calls, does that no hook sees."""
+def _parts(codes: Iterable[bytes]) -> list[list[bytes]]:
+    """Split functions into parts of about one size, for processes side by side."""
+    largest_first = sorted(codes, key=len, reverse=True)
+    n = min(os.cpu_count() or 1, 1 + sum(map(len, largest_first)) // _FEWEST_BYTES)
+    return [part for first in range(n) if (part := largest_first[first::n])]
+
+
+def _read(codes: Sequence[bytes], architecture: int, nvdisasm: Path) -> dict[bytes, Function]:
+    """Return what functions do, by their code, but for those that nvdisasm does not read."""
+    try:
+        text = disassembled_code(b"".join(codes), architecture, nvdisasm)
+    except RecorderError:
+        half = len(codes) // 2
+        parts = (codes[:half], codes[half:]) if half else ()
+        return {c: its for part in parts for c, its in _read(part, architecture, nvdisasm).items()}
+    ends = list(accumulate(map(len, codes)))
+    lines: list[list[str]] = [[] for _ in codes]
+    place = 0
+    for line in text.splitlines():
+        if match := _INSTRUCTION.match(line):
+            while int(match[1], 16) >= ends[place]:
+                place += 1
+            lines[place].append(line)
+    return {code: function_in(mine) for code, mine in zip(codes, lines, strict=True)}
+
+
+def _unseen_by(
+    name: str, module: dict[str, bytes], known: dict[bytes, Function], wanted: frozenset[str]
+) -> frozenset[str] | None:
+    """Return what a kernel, and what it may call, does that no hook sees; None if not known."""
+    kernel = known.get(module[name])
+    if kernel is None or not kernel.calls:
+        return kernel.unseen if kernel else None
+    found = set(kernel.unseen)
+    for other, code in module.items():
+        if other not in wanted:
+            called = known.get(code)
+            if called is None:
+                return None
+            found |= called.unseen
+    return frozenset(found)
+
+
+def function_in(lines: Iterable[str]) -> Function:
+    """Return what code that nvdisasm prints does."""
     found: set[str] = set()
     calls = False
     for line in lines:
         match = _INSTRUCTION.match(line)
         if match is None:
             continue
-        name = match[1]
+        name = match[2]
         calls |= name == _CALL
         known = [reason for reason, names in _OF_NAMES.items() if name in names]
         if not known and name not in _SEEN and _ACCESS.match(name):
@@ -98,4 +151,4 @@ def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:
         if _CONSTANTS.search(line):
             known.append(READS_CONSTANTS)
         found.update(known)
-    return found | unseen_in(called) if calls else found
+    return Function(frozenset(found), calls)

@@ -273,7 +273,8 @@ class _Tables:
 
     def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
         self._raw = raw
-        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any]]] = {}
+        # By table: where the last one was, its rows by launch, and their launches in one piece.
+        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any], NDArray[np.uint32]]] = {}
         self._launches_at: dict[tuple[int, int], set[int]] = {}
         self._has_strays: dict[tuple[int, int], bool] = {}
         for event in events:
@@ -287,7 +288,7 @@ class _Tables:
         if known is None:
             return False
         if (at, n) not in self._has_strays:
-            found = distinct(self._whole("sectors", at, n)["launch"])
+            found = distinct(self._whole("sectors", at, n)[1])
             self._has_strays[at, n] = not set(found[found > 0].tolist()) <= known
         return self._has_strays[at, n]
 
@@ -297,19 +298,22 @@ class _Tables:
     def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
         if n == 0:
             return np.empty(0, TABLES[name])
-        rows = self._whole(name, at, n)
-        first, end = np.searchsorted(rows["launch"], [launch, launch + 1])
+        rows, launches = self._whole(name, at, n)
+        # As its own type: numpy would copy the launches of a graph for each of its nodes.
+        first = np.searchsorted(launches, np.uint32(launch))
+        end = np.searchsorted(launches, np.uint32(launch), "right")
         return rows[first:end]
 
-    def _whole(self, name: str, at: int, n: int) -> NDArray[Any]:
-        """Return the rows of all launches that share a table, by launch."""
-        known, rows = self._shared.get(name, ((-1, -1), np.empty(0, TABLES[name])))
-        if known != (at, n):
+    def _whole(self, name: str, at: int, n: int) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+        """Return the rows of all launches that share a table, by launch, and their launches."""
+        known = self._shared.get(name)
+        if known is None or known[0] != (at, n):
             size = TABLES[name].itemsize
             whole = min(n, max(0, len(self._raw) - at) // size)
             rows = self._raw[at : at + whole * size].view(TABLES[name])
-            launches = rows["launch"]
+            launches = np.ascontiguousarray(rows["launch"])
             if (launches[1:] < launches[:-1]).any():
-                rows = rows[np.argsort(launches, kind="stable")]
-            self._shared[name] = (at, n), rows
-        return rows
+                order = np.argsort(launches, kind="stable")
+                rows, launches = rows[order], launches[order]
+            known = self._shared[name] = (at, n), rows, launches
+        return known[1], known[2]

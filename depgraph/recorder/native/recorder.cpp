@@ -47,7 +47,7 @@ constexpr int MOST_LATE = 4;  // batches that were let go, in one context
 constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
 constexpr size_t MOST_PARAMETERS = 32768;
 constexpr size_t MAP_BYTES = 64;  // what of a tensor map is used
-constexpr size_t MOST_CODE = 16 * MIB;
+constexpr size_t MOST_CODE = 128 * MIB;
 
 const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},

@@ -13,20 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import COPY, KERNEL, MEMSET, recording
 
+from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
 from depgraph.parsers.recording.special_memory import OrdinaryMemory
 from depgraph.recorder import unseen
-from depgraph.recorder.module_code import find_nvdisasm, read_module
+from depgraph.recorder.module_code import find_nvdisasm
 from depgraph.recorder.unseen import (
     READS_CONSTANTS,
     READS_TEXTURES,
     STORES_TILES,
     UNKNOWN,
     USES_SURFACES,
+    function_in,
     note_unseen,
-    unseen_in,
 )
 
 SASS = Path(__file__).parents[2] / "apply/data/kernels.sass"
@@ -55,67 +56,106 @@ def code(*instructions):
     ],
 )
 def test_instructions_tell_what_hooks_miss(instruction, found):
-    assert unseen_in(code("S2R R0, SR_TID.X", instruction, "EXIT")) == found
+    assert function_in(code("S2R R0, SR_TID.X", instruction, "EXIT")) == (found, False)
 
 
-def test_what_a_kernel_calls_counts():
-    called = code("TLD.LZ RZ, R5, R7, UR4, 0x0, 1D, 0x1", "RET.REL.NODEC R4")
-    assert unseen_in(code("CALL.REL.NOINC `(f)", "EXIT"), called) == {READS_TEXTURES}
-    assert unseen_in(code("EXIT"), called) == set()
+def module(functions, kernels):
+    """Return an ELF file with code by function, in which some are kernels."""
+    info = struct.pack("<BBHIHH", 4, 0x0A, 8, 0, 0x210, 16)
+    parts = {".text." + name: content for name, content in functions.items()}
+    parts |= {".nv.info." + name: info for name in kernels}
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*parts, ".names"))
+    contents = [b"", *parts.values(), names]
+    rows, at = b"", 64
+    for name, content in zip(["", *parts, ".names"], contents, strict=True):
+        place = names.index(name.encode() + b"\0")
+        rows += struct.pack("<IIQQQQIIQQ", place, 0, 0, 0, at, len(content), 0, 0, 0, 0)
+        at += len(content)
+    numbers = 2, 190, 1, 0, 0, at, 0, 64, 0, 0, 64, len(contents), len(contents) - 1
+    header = struct.pack("<4sBB10xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, *numbers)
+    return header + b"".join(contents) + rows
 
 
-def test_modules_that_a_process_leaves_are_read(tmp_path, monkeypatch):
-    """As nvdisasm prints the kernels of tests/apply/data."""
-    text = SASS.read_text()
-    names = ["texture", "of_constants", "tile", "axpy"]
+INSTRUCTIONS = {
+    b"T": "TLD.LZ RZ, R5, R7, UR4, 0x0, 1D, 0x1",
+    b"C": "FADD R0, R0, c[0x3][0x10]",
+    b"S": "UTMASTG.2D [UR8], [UR4]",
+    b".": "LDG.E R4, desc[UR4][R2.64]",
+    b"J": "CALL.REL.NOINC 0x100",
+}
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Return a function that reads modules, and what the kernels of these names do."""
+
+    def disassembled(content, *_):
+        if b"?" in content:
+            message = "an illegal instruction"
+            raise RecorderError(message)
+        words = (INSTRUCTIONS[content[i : i + 1]] for i in range(0, len(content), 16))
+        return "\n".join(code(*words))
+
+    def read_it(modules, *names):
+        for number, (functions, kernels) in enumerate(modules):
+            whole = {n: b"".join(bytes([c]) * 16 for c in text) for n, text in functions.items()}
+            (tmp_path / f"module-7-{number}.cubin").write_bytes(module(whole, kernels))
+        events = [{"event": "kernel", "mangled": name} for name in names]
+        reason = note_unseen(events, tmp_path, 7, 90)
+        return [event.get("unseen") for event in events], reason
+
     monkeypatch.setattr(unseen, "find_nvdisasm", lambda: Path("nvdisasm"))
-    monkeypatch.setattr(unseen, "disassembled", lambda *_: text)
-    made = type("Module", (), {})()
-    made.begin_of, made.symbol_of = dict.fromkeys(names, 0x210), {n: i for i, n in enumerate(names)}
-    monkeypatch.setattr(unseen, "read_module", lambda _: made)
-    (tmp_path / "module-7-0.cubin").write_bytes(b"")
-    events = [{"event": "kernel", "mangled": name} for name in (*names, "of another module")]
-    assert note_unseen(events, tmp_path, 7).startswith("of 1 of 5 kernels")
-    assert [event.get("unseen") for event in events] == [
-        [READS_TEXTURES], [READS_CONSTANTS], [STORES_TILES], [], None,
+    monkeypatch.setattr(unseen, "disassembled_code", disassembled)
+    return read_it
+
+
+def test_modules_that_a_process_leaves_are_read(read):
+    modules = [
+        ({"texture": b"..T", "axpy": b"....", "unused": b"?"}, ["texture", "axpy", "unused"]),
+        ({"constants": b"C.", "tile": b"TS"}, ["constants", "tile"]),
+    ]
+    found, reason = read(modules, "texture", "constants", "tile", "axpy", "of another module")
+    assert found == [
+        [READS_TEXTURES], [READS_CONSTANTS], [READS_TEXTURES, STORES_TILES], [], None,
     ]  # fmt: skip
+    assert reason.startswith("of 1 of 5 kernels")
 
 
-def test_functions_that_a_module_only_names_have_no_code(tmp_path):
-    """The driver puts them in (`__assertfail`), and nvdisasm refuses a module for their sake."""
-    names, sections = b"\0f\0__assertfail\0", b"\0.symtab\0.strtab\0"
-    symbols = struct.pack("<24xIBBHQQIBBHQQ", 1, 2, 0, 1, 0, 0, 3, 2, 0, 0, 0, 0)
-    content = names + sections + symbols
-    at = 64 + np.cumsum([0, len(names), len(sections), len(symbols)])
-    header = struct.pack("<4sBB10xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 2, 190, 1, 0, 0, at[3], 0, 64,
-                         0, 0, 64, 3, 0)  # fmt: skip
-    rows = [(0, at[1], len(sections)), (1, at[2], len(symbols)), (9, at[0], len(names))]
-    table = b"".join(
-        struct.pack("<IIQQQQIIQQ", name, 0, 0, 0, a, n, 0, 0, 0, 0) for name, a, n in rows
-    )
-    path = tmp_path / "it.cubin"
-    path.write_bytes(header + content + table)
-    assert read_module(path).symbol_of == {"f": 1}
+def test_what_a_kernel_calls_counts(read):
+    modules = [({"caller": b".J", "other": b"..", "called": b"T"}, ["caller", "other"])]
+    assert read(modules, "caller", "other") == ([[READS_TEXTURES], []], "")
+
+
+def test_code_that_is_not_read_tells_nothing_of_its_kernels_alone(read):
+    functions = {"caller": b"J", "odd": b"?", "plain": b"..", "called": b"?."}
+    found, reason = read([(functions, ["caller", "odd", "plain"])], "caller", "odd", "plain")
+    assert found == [None, None, []]
+    assert reason.startswith("of 2 of 3 kernels")
+
+
+def test_a_kernel_of_two_modules_does_what_either_does(read):
+    modules = [({"k": b"T"}, ["k"]), ({"k": b"C"}, ["k"])]
+    assert read(modules, "k") == ([[READS_CONSTANTS, READS_TEXTURES]], "")
 
 
 def test_without_a_disassembler_nothing_is_claimed(tmp_path, monkeypatch):
     monkeypatch.setattr(unseen, "find_nvdisasm", lambda: None)
     events = [{"event": "kernel", "mangled": "k"}]
-    assert "nvdisasm" in note_unseen(events, tmp_path, 7)
+    assert "nvdisasm" in note_unseen(events, tmp_path, 7, 90)
     assert "unseen" not in events[0]
 
 
 @pytest.mark.skipif(
     shutil.which("nvcc") is None or find_nvdisasm() is None, reason="this needs: nvcc, nvdisasm"
 )
-def test_functions_have_symbols(tmp_path):
+def test_instructions_are_read_from_what_nvcc_makes(tmp_path):
     made = tmp_path / "module-1-0.cubin"
     source = SASS.with_name("kernels.cu")
     command = ["nvcc", "-arch", "sm_90", "-cubin", "-o", made, source]
     if subprocess.run(command, check=False).returncode:
         pytest.skip("this nvcc does not know sm_90")
     events = [{"event": "kernel", "mangled": name} for name in ("texture", "tile", "sums")]
-    assert note_unseen(events, tmp_path, 1) == ""
+    assert note_unseen(events, tmp_path, 1, 90) == ""
     assert [event["unseen"] for event in events] == [[READS_TEXTURES], [STORES_TILES], []]
 
 
