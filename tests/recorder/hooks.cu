@@ -225,6 +225,18 @@ void two_addresses(int* to) {
     through_the_other<<<1, 32>>>((const int*)at[1], to);
     OK(cudaDeviceSynchronize());
 }
+__global__ void writes_host(int* to) { to[threadIdx.x] = threadIdx.x; }
+void host_memory(int* to) {
+    int* host;
+    OK(cudaMallocHost(&host, 4096));
+    writes_host<<<1, 32>>>(host);
+    OK(cudaMemcpyAsync(to, host, 128, cudaMemcpyHostToDevice));
+    host = (int*)aligned_alloc(4096, 4096);
+    OK(cudaHostRegister(host, 4096, cudaHostRegisterDefault));
+    writes_host<<<1, 32>>>(host);
+    OK(cudaMemcpyAsync(to, host, 128, cudaMemcpyHostToDevice));
+    OK(cudaDeviceSynchronize());
+}
 void contexts() {
     for (int i = 0; i < 2; ++i) {
         CUcontext made; int* p;
@@ -270,6 +282,7 @@ int kinds() {
     OK(cudaMemcpy3D(&copy));
     graphs_of_graphs(c, s);
     two_addresses(c);
+    host_memory(c);
     contexts();
     return 0;
 }

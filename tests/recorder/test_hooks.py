@@ -1,7 +1,8 @@
 """A program whose footprints are known by construction, as recorded on an H100, and here.
 
-The recording of `hooks.cu` that is kept here lets every machine hold the reader against the truth;
-`pytest -m gpu` records the program again.
+The recordings of `hooks.cu` that are kept here let every machine hold the reader against the truth;
+`pytest -m gpu` records the program again. The one of its second program (`hooks kinds`) is of an
+H200; what machine code tells of its kernels was added here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pixels import naive_bytes
 
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
+from depgraph.parsers.recording.tensor_maps import PixelMap
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.trace.records import READ, SYNC_READ, WRITE
 
@@ -234,6 +237,7 @@ class Kinds:
         self.printed, self.warnings = printed, extraction.metadata["warnings"]
         self._footprints = extraction.footprints.load()
         self.kernels, self.copies = extraction.kernels, extraction.copies
+        self.pairs = extraction.pairs
 
     def of(self, name):
         return [kernel for kernel in self.kernels if name in kernel.name]
@@ -244,20 +248,51 @@ class Kinds:
         return list(zip(mine.start[chosen].tolist(), mine.end[chosen].tolist(), strict=True))
 
 
-@pytest.fixture(scope="module", params=[pytest.param("recorded here", marks=NEEDS_GPU)])
-def kinds(tmp_path_factory):
-    return Kinds(*record_here(tmp_path_factory.mktemp("kinds"), "kinds"))
+@pytest.fixture(
+    scope="module", params=["recorded on an H200", pytest.param("recorded here", marks=NEEDS_GPU)]
+)
+def kinds(request, tmp_path_factory):
+    if request.param == "recorded here":
+        return Kinds(*record_here(tmp_path_factory.mktemp("kinds"), "kinds"))
+    return Kinds(
+        HERE / "data" / "kinds.recording", json.loads((HERE / "data" / "kinds.json").read_text())
+    )
 
 
-@pytest.mark.parametrize(("place", "name"), list(enumerate(["3", "4", "5", "4 in steps"])))
-def test_columns_of_pixels_are_those_that_the_hardware_takes(kinds, place, name):
-    kernel = kinds.of("pixels<")[place]
-    taken = np.array(kinds.printed[name]).reshape(4, 80)
+# Of each launch: where a box of pixels begins, how far from the last pixel it ends, steps.
+COLUMNS = [
+    ("3", (-1,), (-1,), (1,)),
+    ("4", (-1, -2), (-1, 0), (1, 1)),
+    ("5", (-1, -2, 0), (-1, 0, -1), (1, 1, 1)),
+    ("4 in steps", (-1, -2), (0, 1), (2, 3)),
+]
+PIXELS, CHANNELS, IMAGES = (7, 5, 4), 8, 3
+
+
+def column_of(address, block, lower, upper, steps):
+    """Return the elements that a block of `pixels` in hooks.cu loads, by construction."""
+    spatial = PIXELS[: len(lower)]
+    sizes = CHANNELS, *spatial, IMAGES
+    strides = np.cumprod([4, *sizes[:-1]]).tolist()
+    tensor = PixelMap(address, 4, sizes, tuple(strides), lower, upper, 4, 20, (1, *steps, 1))
+    place, number = [4 * (block % 2)], 20 * block
+    for size, low, high, step in zip(spatial, lower, upper, steps, strict=True):
+        number, at = divmod(number, (size - 1 + high - low) // step + 1)
+        place.append(low + at * step)
+    return naive_bytes(tensor, [*place, number], (block % 3, block // 3, 1)[: len(lower)])
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_columns_of_pixels_are_those_that_a_block_loads(kinds, place):
+    name, *corners = COLUMNS[place]
+    kernel, a = kinds.of("pixels<")[place], kinds.printed["a"]
     assert not kernel.untraced
     for block in range(4):
-        elements = {int(number) - 1 for number in taken[block] if number}  # else a zero
-        read = joined(ranges([kinds.printed["a"] + 4 * i for i in elements], 4))
+        read = joined(ranges(column_of(a, block, *corners), 4))
         assert kinds.ranges(kernel, READ, block) == read
+        if name in kinds.printed:  # what the hardware took, element by element; 0 for none
+            taken = kinds.printed[name][80 * block :][:80]
+            assert read == joined(ranges([a + 4 * (i - 1) for i in taken if i], 4))
 
 
 @pytest.mark.parametrize(
@@ -292,6 +327,15 @@ def test_launches_of_two_threads_are_recorded(kinds):
     for thread in (1, 2):
         at = kinds.printed["c"] + 4096 * thread
         assert written.count([(at, at + 128)]) == 20
+
+
+def test_a_copy_from_host_memory_reads_what_a_kernel_wrote_there(kinds):
+    writers = kinds.of("writes_host")
+    if not writers:
+        pytest.skip("this recording is of an earlier program")
+    pairs = {(p.source, p.target): p.raw for p in kinds.pairs if p.target < 0}
+    read_by = [[t for s, t in pairs if s == kernel.kernel and pairs[s, t]] for kernel in writers]
+    assert [len(copies) for copies in read_by] == [1, 1]
 
 
 def test_what_a_stream_writes_is_a_memset(kinds):
