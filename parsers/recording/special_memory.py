@@ -122,6 +122,7 @@ class OrdinaryMemory:
 
     def is_left_by(self, rows: NDArray[Any]) -> bool:
         """Tell whether blocks write anything else, by their sectors and pages."""
+        rows = rows[~self._holds_whole(rows["number"])]  # most are: bits tell of the others
         number = rows["number"]
         is_page = number >= IS_PAGE
         has_bits = (rows["written"] != 0) | (is_page & (rows["read"] != 0))
@@ -139,6 +140,16 @@ class OrdinaryMemory:
         if (place < 0).any():
             return True
         return bool((end >= self._end[place]).any())
+
+    def _holds_whole(self, number: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Tell which sectors and pages lie in it from their first to their last byte."""
+        if not len(self._start):
+            return np.zeros(len(number), np.bool_)
+        is_page = number >= IS_PAGE
+        size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+        start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
+        place = np.searchsorted(self._start, start, "right") - 1
+        return (place >= 0) & (start + size <= self._end[place])
 
 
 def _last_bit(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
