@@ -185,8 +185,8 @@ std::string hexadecimal(const std::string& bytes) {
     return found;
 }
 
-// Let a launch run without a table: one that is told nothing takes what another, or a graph that is
-// no more, has left there.
+// Let a launch run without a table: one that is told nothing may take what another, or a graph that
+// is no more, has left there.
 void give_nothing(const Sanitizer_LaunchData* data) {
     // A function that is not patched has no place for it, which is no fault.
     sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
