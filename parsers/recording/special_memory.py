@@ -149,7 +149,8 @@ class OrdinaryMemory:
         size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
         start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
         place = np.searchsorted(self._start, start, "right") - 1
-        return (place >= 0) & (start + size <= self._end[place])
+        found: NDArray[np.bool_] = (place >= 0) & (start + size <= self._end[place])
+        return found
 
 
 def _last_bit(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
