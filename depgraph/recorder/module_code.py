@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,25 +44,28 @@ def read_module(path: Path) -> Module:
     return Module(path, begin_of)
 
 
-def read_code(path: Path) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return the instructions of each function of a module, and which of them are kernels."""
-    raw = path.read_bytes()
+def read_code(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
+    """Return the instructions of a module's wanted kernels, and of what they may call."""
     try:
-        sections = _sections(raw)
-        code = {
-            name.removeprefix(_TEXT): raw[at : at + size]
-            for name, (at, size) in sections.items()
-            if name.startswith(_TEXT)
-        }
-        kernels = (n for n in code if _begin(raw, sections.get(_INFO + n)) is not None)
-        return code, frozenset(kernels)
+        # Most of a library's module is of other kernels.
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
+            sections = _sections(raw)
+            functions = {n.removeprefix(_TEXT): n for n in sections if n.startswith(_TEXT)}
+            if not wanted & functions.keys():
+                return {}
+            places = {
+                name: sections[section]
+                for name, section in functions.items()
+                if name in wanted or _begin(raw, sections.get(_INFO + name)) is None
+            }
+            return {name: raw[at : at + size] for name, (at, size) in places.items()}
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise RecorderError(f"{path}: no module of machine code ({error})") from None
 
 
-def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
+def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
     """Return where the sections of an ELF file begin, and their sizes."""
-    if not raw.startswith(_MAGIC):
+    if raw[: len(_MAGIC)] != _MAGIC:
         message = "not an ELF file"
         raise ValueError(message)
     header = _HEADER.unpack_from(raw)
@@ -71,11 +75,15 @@ def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
     found = {}
     for row in rows:
         begin = text + row[0]
-        found[raw[begin : raw.index(b"\0", begin)].decode()] = (row[4], row[5])
+        end = raw.find(b"\0", begin)
+        if end < 0:
+            message = "a name without an end"
+            raise ValueError(message)
+        found[raw[begin:end].decode()] = (row[4], row[5])
     return found
 
 
-def _begin(raw: bytes, section: tuple[int, int] | None) -> int | None:
+def _begin(raw: bytes | mmap, section: tuple[int, int] | None) -> int | None:
     """Return where parameters begin, as an attribute says; None for what is no kernel."""
     if section is None:
         return None

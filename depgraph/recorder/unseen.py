@@ -82,14 +82,10 @@ def note_unseen(
 
 
 def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
-    """Return the code of a module's wanted kernels, and of what they may call."""
     try:
-        code, kernels = read_code(path)
+        return read_code(path, wanted)
     except (RecorderError, OSError):
         return {}
-    if not wanted & code.keys():
-        return {}
-    return {name: each for name, each in code.items() if name in wanted or name not in kernels}
 
 
 def _parts(codes: Iterable[bytes]) -> list[list[bytes]]:
