@@ -56,7 +56,7 @@ def note_unseen(
     """Note in each kernel's event what no hook sees (a list ``unseen``); say why not, else ""."""
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
-        return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
+        return "there is no nvdisasm (of a CUDA toolkit, triton, or nvidia-cuda-nvdisasm)"
     if architecture is None:
         return "the GPU's architecture is not known"
     kernels = [event for event in events if event["event"] == "kernel"]
@@ -76,9 +76,20 @@ def note_unseen(
     for event in kernels:
         if event["mangled"] in found:
             event["unseen"] = sorted(found[event["mangled"]])
-    left = sum("unseen" not in event for event in kernels)
-    large = "its module is too large, or nvdisasm does not read it"
-    return f"of {left} of {len(kernels)} kernels: {large}" if left else ""
+    return _left(kernels, frozenset(name for module in modules for name in module))
+
+
+def _left(kernels: Sequence[dict[str, Any]], kept: frozenset[str]) -> str:
+    """Say of which kernels no code was read, and why; "" if it was of all."""
+    left = [event["mangled"] in kept for event in kernels if "unseen" not in event]
+    if not left:
+        return ""
+    reasons = []
+    if unread := sum(left):
+        reasons.append(f"nvdisasm does not read {unread}")
+    if missing := len(left) - unread:
+        reasons.append(f"{missing} in modules that were too large to keep")
+    return f"of {len(left)} of {len(kernels)} kernels: {', '.join(reasons)}"
 
 
 def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
