@@ -176,6 +176,10 @@ def command(
     click.get_current_context().exit(code)
 
 
+def _tell(message: str) -> None:
+    say(f"depgraph: {message}")
+
+
 def _captures_in(folder: Path) -> Callable[[int], bool]:
     """Tell which processes have left captured graphs, in regions, which alone count then."""
     from depgraph.apply.recorded import captures_left
@@ -233,7 +237,7 @@ class _Task:
         from depgraph.recorder.run import time
         from depgraph.recorder.times import timed_in
 
-        code = time(self.program, Builder(self.toolkit).timer(), folder)
+        code = time(self.program, Builder(self.toolkit, say=_tell).timer(), folder)
         if code:
             raise RecorderError(
                 f"{self.program[0]} ended with exit code {code} before anything was recorded",
@@ -249,7 +253,7 @@ class _Task:
         from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
         from depgraph.recorder.run import record
 
-        builder = Builder(self.toolkit)
+        builder = Builder(self.toolkit, say=_tell)
         patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
         has_captures = _captures_in(folder)
@@ -273,7 +277,8 @@ class _Task:
         from depgraph.recorder.unseen import note_unseen
         from depgraph.store.companions import remove_stale
 
-        if reason := note_unseen(left.events, scratch.parent, left.process):
+        reason = note_unseen(left.events, scratch.parent, left.process, left.architecture)
+        if reason:
             say(f"depgraph: what hooks do not see is guessed: no machine code was read, {reason}")
         store = self.output.with_name(self.output.name + label)
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 from depgraph.errors import RecorderError
 from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import sees_tiles
+from depgraph.system.work_folder import WorkFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from depgraph.recorder.toolkit import Toolkit
 
@@ -33,12 +35,26 @@ def cache_folder() -> Path:
     return Path(root) / "depgraph" / "recorder"
 
 
+@cache
+def _folder_of_this_process() -> WorkFolder:
+    """Return a folder that is removed when the process ends."""
+    return WorkFolder(Path(tempfile.gettempdir()), "recorder")
+
+
 class Builder:
     """Compiles the native parts with what a machine has; keeps them in the user's cache."""
 
-    def __init__(self, toolkit: Toolkit, folder: Path | None = None) -> None:
+    # Where that cannot be used, or others may write there, for this process alone.
+
+    def __init__(
+        self,
+        toolkit: Toolkit,
+        folder: Path | None = None,
+        say: Callable[[str], object] = lambda _: None,  # is told what is compiled, and where not
+    ) -> None:
         self._toolkit = toolkit
         self._folder = folder or cache_folder()
+        self._say = say
 
     def patch(self, architectures: Iterable[int]) -> Path:
         """Return what kernels of some architectures, such as 90, are patched with."""
@@ -85,16 +101,32 @@ class Builder:
             digest = hashlib.sha256("\n".join([*words, *links]).encode())
             for source in sorted([name, *(path.name for path in sources.glob("*.h"))]):
                 digest.update((sources / source).read_bytes())
-            target = self._folder / f"{Path(name).stem}-{digest.hexdigest()[:16]}.so"
+            target = self._place_of(f"{Path(name).stem}-{digest.hexdigest()[:16]}.so")
             if not target.is_file():
+                self._say(f"compiling {name} of the recorder, for this machine, once")
                 _compile([*words, str(sources / name), *links], target)
-        for path in (self._folder, target):
-            if not is_ours(path):
-                raise RecorderError(
-                    f"{path}: others may write there, and it would be loaded into your program",
-                    "remove it, or set XDG_CACHE_HOME to a folder of yours",
-                )
         return target
+
+    def _place_of(self, name: str) -> Path:
+        """Return where something compiled is, or is to be: it is loaded into the program."""
+        kept = self._folder / name
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            reason = "" if os.access(self._folder, os.W_OK) else "no permission to write there"
+        except OSError as error:
+            reason = error.strerror or "cannot be made"
+        if not reason or kept.is_file():
+            stranger = [path for path in (self._folder, kept) if _is_a_strangers(path)]
+            reason = f"others may write {stranger[0]}" if stranger else ""
+        if not reason:
+            return kept
+        self._say(f"{self._folder}: {reason}; what is compiled is not kept")
+        self._folder = _folder_of_this_process().path
+        return self._folder / name
+
+
+def _is_a_strangers(path: Path) -> bool:
+    return path.exists() and not is_ours(path)
 
 
 def _needed(found: Thing | None) -> Thing:
@@ -112,13 +144,10 @@ def _latest(header: str, name: str) -> str:
 
 def _compile(command: Sequence[str], target: Path) -> None:
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, made = tempfile.mkstemp(dir=target.parent)
         os.close(handle)
     except OSError as error:
-        raise RecorderError(
-            f"{target.parent}: {error.strerror}", "set XDG_CACHE_HOME to a folder of yours"
-        ) from None
+        raise RecorderError(f"{target.parent}: {error.strerror}", "make room there") from None
     try:
         done = subprocess.run(  # noqa: S603 - the user's own compiler
             [*command, "-o", made], capture_output=True, text=True, check=False
@@ -130,6 +159,7 @@ def _compile(command: Sequence[str], target: Path) -> None:
                 f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
                 "depgraph record --doctor shows which tools are used",
             )
+        Path(made).chmod(0o700)
         Path(made).replace(target)
     except OSError as error:
         raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None

@@ -8,20 +8,17 @@ import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 from depgraph.errors import RecorderError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _TEXT, _INFO = ".text.", ".nv.info."
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
-_SYMBOL, _FUNCTION = struct.Struct("<IBBHQQ"), 2  # STT_FUNC
 _SECTION_OF_TEXT = re.compile(r"\s*\.section\s+([^,\s]+)")
 _SECONDS = 300
 
@@ -32,7 +29,6 @@ class Module:
 
     path: Path
     begin_of: dict[str, int]  # mangled kernel name -> byte of the constant bank with its parameters
-    symbol_of: dict[str, int]  # from the name of a function to the number of its symbol
 
 
 def read_module(path: Path) -> Module:
@@ -42,16 +38,34 @@ def read_module(path: Path) -> Module:
         sections = _sections(raw)
         kernels = {n.removeprefix(_TEXT) for n in sections if n.startswith(_TEXT)}
         begins = {name: _begin(raw, sections.get(_INFO + name)) for name in kernels}
-        symbols = _functions(raw, sections)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise RecorderError(f"{path}: no module of machine code ({error})") from None
     begin_of = {name: begin for name, begin in begins.items() if begin is not None}
-    return Module(path, begin_of, symbols)
+    return Module(path, begin_of)
 
 
-def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
+def read_code(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
+    """Return the instructions of a module's wanted kernels, and of what they may call."""
+    try:
+        # Most of a library's module is of other kernels.
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
+            sections = _sections(raw)
+            functions = {n.removeprefix(_TEXT): n for n in sections if n.startswith(_TEXT)}
+            if not wanted & functions.keys():
+                return {}
+            places = {
+                name: sections[section]
+                for name, section in functions.items()
+                if name in wanted or _begin(raw, sections.get(_INFO + name)) is None
+            }
+            return {name: raw[at : at + size] for name, (at, size) in places.items()}
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        raise RecorderError(f"{path}: no module of machine code ({error})") from None
+
+
+def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
     """Return where the sections of an ELF file begin, and their sizes."""
-    if not raw.startswith(_MAGIC):
+    if raw[: len(_MAGIC)] != _MAGIC:
         message = "not an ELF file"
         raise ValueError(message)
     header = _HEADER.unpack_from(raw)
@@ -61,24 +75,15 @@ def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
     found = {}
     for row in rows:
         begin = text + row[0]
-        found[raw[begin : raw.index(b"\0", begin)].decode()] = (row[4], row[5])
+        end = raw.find(b"\0", begin)
+        if end < 0:
+            message = "a name without an end"
+            raise ValueError(message)
+        found[raw[begin:end].decode()] = (row[4], row[5])
     return found
 
 
-def _functions(raw: bytes, sections: dict[str, tuple[int, int]]) -> dict[str, int]:
-    """Return the numbers of the symbols of functions."""
-    at, size = sections.get(".symtab", (0, 0))
-    text, _ = sections.get(".strtab", (0, 0))
-    found = {}
-    for number in range(size // _SYMBOL.size):
-        name, kind, *_ = _SYMBOL.unpack_from(raw, at + number * _SYMBOL.size)
-        if kind & 15 == _FUNCTION:
-            begin = text + name
-            found[raw[begin : raw.index(b"\0", begin)].decode()] = number
-    return found
-
-
-def _begin(raw: bytes, section: tuple[int, int] | None) -> int | None:
+def _begin(raw: bytes | mmap, section: tuple[int, int] | None) -> int | None:
     """Return where parameters begin, as an attribute says; None for what is no kernel."""
     if section is None:
         return None
@@ -121,17 +126,27 @@ def functions_in(text: str) -> dict[str, list[str]]:
     return found
 
 
-def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str:
-    """Return the code of a module's functions, by symbol number, as text; default all."""
-    chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
+def disassembled(path: Path, nvdisasm: Path) -> str:
+    """Return the code of a module's functions as text."""
+    return _output(nvdisasm, "-c", path)
+
+
+def disassembled_code(code: bytes, architecture: int, nvdisasm: Path) -> str:
+    """Return instructions, one behind the other, as text: a module around them takes longer."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "code"
+        path.write_bytes(code)
+        return _output(nvdisasm, "--binary", f"SM{architecture}", path)
+
+
+def _output(nvdisasm: Path, *words: str | Path) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - the user's own tool
-            [nvdisasm, "-c", *chosen, path],
-            capture_output=True, text=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
+            [nvdisasm, *words], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RecorderError(f"{nvdisasm}: {error}") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise RecorderError(f"{path}: nvdisasm failed: {(lines or ['no word'])[0]}")
+        raise RecorderError(f"{words[-1]}: nvdisasm failed: {(lines or ['no word'])[0]}")
     return done.stdout

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
-_LAUNCHED = frozenset({"kernel", "copy", "memset"})
+_LAUNCHED = frozenset({"kernel", "opaque", "copy", "memset"})
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 

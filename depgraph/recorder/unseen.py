@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import RecorderError
-from depgraph.recorder.module_code import (
-    disassembled,
-    find_nvdisasm,
-    functions_in,
-    read_module,
-)
-from depgraph.trace.records import programmatic_code
+from depgraph.recorder.module_code import disassembled_code, find_nvdisasm, read_code
+from depgraph.trace.records import PROGRAMMATIC_OPCODES, programmatic_code
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 STORES_TILES = "stores tiles by TMA"
@@ -27,9 +24,10 @@ USES_MULTICAST = "reaches the memory of several GPUs at once"
 UNKNOWN = "accesses memory by {}, which nobody knows"
 
 _MODULES = "module-{}-*.cubin"
-_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
 _CALL = "CALL"
+_FEWEST_BYTES = 1 << 16  # that are worth a process of their own
 _OF_NAMES = {
     STORES_TILES: {"UTMASTG", "UTMAREDG"},
     READS_TEXTURES: {"TEX", "TLD", "TLD4", "TMML", "TXD", "TXQ", "TEXS", "TLDS", "TLD4S"},
@@ -46,75 +44,130 @@ _SEEN = frozenset(
 )
 
 
-def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) -> str:
-    """Note in each kernel's event what its code says; tell why not, else "".
+class Function(NamedTuple):
+    """What a function does."""
+
+    unseen: frozenset[str]
+    calls: bool  # other functions
+    launching: frozenset[str] = frozenset()  # instructions of programmatic launches
+
+
+def note_unseen(
+    events: Iterable[dict[str, Any]], folder: Path, process: int, architecture: int | None
+) -> str:
+    """Note in each kernel's event what its code says; say why not, else "".
 
     ``unseen`` lists accesses that no hook sees, ``programmatic`` is as in `KernelLaunch`.
     """
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
-        return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
+        return "there is no nvdisasm (of a CUDA toolkit, triton, or nvidia-cuda-nvdisasm)"
+    if architecture is None:
+        return "the GPU's architecture is not known"
     kernels = [event for event in events if event["event"] == "kernel"]
     wanted = frozenset(event["mangled"] for event in kernels)
     paths = sorted(folder.glob(_MODULES.format(process)))
-    found: dict[str, set[str]] = {}
-    programmatic: dict[str, str] = {}
-    with ThreadPoolExecutor() as pool:  # each waits for a process
-        for unseen, launching in pool.map(lambda path: _of_module(path, nvdisasm, wanted), paths):
-            programmatic |= launching
-            for name, reasons in unseen.items():
-                found.setdefault(name, set()).update(reasons)
+    known: dict[bytes, Function] = {}
+    with ThreadPoolExecutor() as pool:  # each waits for a file, or for a process
+        modules = list(pool.map(lambda path: _code_of(path, wanted), paths))
+        parts = _parts({code for module in modules for code in module.values()})
+        for part in pool.map(lambda codes: _read(codes, architecture, nvdisasm), parts):
+            known |= part
+    found: dict[str, list[Function]] = {}
+    for module in modules:
+        for name in wanted & module.keys():
+            if (whole := _with_called(name, module, known, wanted)) is not None:
+                found.setdefault(name, []).append(whole)
     for event in kernels:
         if event["mangled"] in found:
-            event["unseen"] = sorted(found[event["mangled"]])
-            event["programmatic"] = programmatic[event["mangled"]]
-    left = sum("unseen" not in event for event in kernels)
-    large = "its module is too large, or nvdisasm does not read it"
-    return f"of {left} of {len(kernels)} kernels: {large}" if left else ""
+            does = _together(found[event["mangled"]])
+            event["unseen"] = sorted(does.unseen)
+            event["programmatic"] = programmatic_code(does.launching)
+    return _left(kernels, frozenset(name for module in modules for name in module))
 
 
-def _of_module(
-    path: Path, nvdisasm: Path, wanted: Collection[str]
-) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """Return `unseen_in` and `programmatic_in` of the wanted kernels; nothing if unreadable."""
+def _left(kernels: Sequence[dict[str, Any]], kept: frozenset[str]) -> str:
+    """Say of which kernels no code was read, and why; "" if it was of all."""
+    left = [event["mangled"] in kept for event in kernels if "unseen" not in event]
+    if not left:
+        return ""
+    reasons = []
+    if unread := sum(left):
+        reasons.append(f"nvdisasm does not read {unread}")
+    if missing := len(left) - unread:
+        reasons.append(f"{missing} in modules that were too large to keep")
+    return f"of {len(left)} of {len(kernels)} kernels: {', '.join(reasons)}"
+
+
+def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
     try:
-        module = read_module(path)
-        kernels = [name for name in module.symbol_of if name in wanted]
-        if not kernels:
-            return {}, {}
-        others = [name for name in module.symbol_of if name not in module.begin_of]
-        symbols = [module.symbol_of[name] for name in (*kernels, *others)]
-        code = functions_in(disassembled(path, nvdisasm, symbols))
+        return read_code(path, wanted)
     except (RecorderError, OSError):
-        return {}, {}
-    called = [line for name, lines in code.items() if name not in kernels for line in lines]
-    there = [name for name in kernels if name in code]
-    unseen = {name: unseen_in(code[name], called) for name in there}
-    return unseen, {name: programmatic_in(code[name], called) for name in there}
+        return {}
 
 
-def programmatic_in(lines: Iterable[str], called: Iterable[str] = ()) -> str:
-    """Return what code that nvdisasm prints, or what it calls, has of programmatic launch."""
-    names = [match[1] for line in lines if (match := _INSTRUCTION.match(line))]
-    if _CALL in names:
-        names += [match[1] for line in called if (match := _INSTRUCTION.match(line))]
-    return programmatic_code(names)
+def _parts(codes: Iterable[bytes]) -> list[list[bytes]]:
+    """Split functions into parts of about one size, for processes side by side."""
+    largest_first = sorted(codes, key=len, reverse=True)
+    n = min(os.cpu_count() or 1, 1 + sum(map(len, largest_first)) // _FEWEST_BYTES)
+    return [part for first in range(n) if (part := largest_first[first::n])]
 
 
-def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:
-    """Return what code that nvdisasm prints, or what it calls, does that no hook sees."""
+def _read(codes: Sequence[bytes], architecture: int, nvdisasm: Path) -> dict[bytes, Function]:
+    """Return what functions do, by their code, but for those that nvdisasm does not read."""
+    try:
+        text = disassembled_code(b"".join(codes), architecture, nvdisasm)
+    except RecorderError:
+        half = len(codes) // 2
+        parts = (codes[:half], codes[half:]) if half else ()
+        return {c: its for part in parts for c, its in _read(part, architecture, nvdisasm).items()}
+    ends = list(accumulate(map(len, codes)))
+    lines: list[list[str]] = [[] for _ in codes]
+    place = 0
+    for line in text.splitlines():
+        if match := _INSTRUCTION.match(line):
+            while int(match[1], 16) >= ends[place]:
+                place += 1
+            lines[place].append(line)
+    return {code: function_in(mine) for code, mine in zip(codes, lines, strict=True)}
+
+
+def _with_called(
+    name: str, module: dict[str, bytes], known: dict[bytes, Function], wanted: frozenset[str]
+) -> Function | None:
+    """Return what a kernel does, and what it may call; None if not known."""
+    kernel = known.get(module[name])
+    if kernel is None or not kernel.calls:
+        return kernel
+    called = [known.get(code) for other, code in module.items() if other not in wanted]
+    there = [each for each in called if each is not None]
+    return _together([kernel, *there]) if len(there) == len(called) else None
+
+
+def _together(functions: Sequence[Function]) -> Function:
+    return Function(
+        frozenset().union(*(each.unseen for each in functions)),
+        any(each.calls for each in functions),
+        frozenset().union(*(each.launching for each in functions)),
+    )
+
+
+def function_in(lines: Iterable[str]) -> Function:
+    """Return what code that nvdisasm prints does."""
     found: set[str] = set()
-    calls = False
+    names: set[str] = set()
     for line in lines:
         match = _INSTRUCTION.match(line)
         if match is None:
             continue
-        name = match[1]
-        calls |= name == _CALL
+        name = match[2]
+        names.add(name)
         known = [reason for reason, names in _OF_NAMES.items() if name in names]
         if not known and name not in _SEEN and _ACCESS.match(name):
             known = [UNKNOWN.format(name)]
         if _CONSTANTS.search(line):
             known.append(READS_CONSTANTS)
         found.update(known)
-    return found | unseen_in(called) if calls else found
+    return Function(
+        frozenset(found), _CALL in names, frozenset(PROGRAMMATIC_OPCODES.keys() & names)
+    )

@@ -380,7 +380,7 @@ def _namespaces(
     for slot in filter(_is_in_dictionary, slots):
         found.of(slot.owner).note(slot.key, slot.path)
         for key in OF_MODULES if isinstance(slot.of, torch.nn.Module) else ():
-            if vars(slot.of)[key] is slot.owner:
+            if vars(slot.of).get(key) is slot.owner:
                 found.of(vars(slot.of)).note(key, slot.path)
     for owner, _, path, is_needed in sizes:
         if type(owner) is dict:

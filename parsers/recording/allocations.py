@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.profiles.kineto import Change, Launch, MemoryProfile
     from depgraph.trace.records import KernelLaunch
 
-_OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
+OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
 
 
 class LiveMemory:
@@ -32,13 +32,36 @@ class LiveMemory:
         self._place: dict[int, int] = {}  # of each that is there in `all`, by its address
         self._starts: list[int] = []  # these addresses, ascending
         self._of_modules: set[int] = set()
+        self._contexts: dict[int, list[object]] = {}  # of each that is there, its own first
 
-    def allocate(self, address: int, size: int, flags: int, now: int) -> None:
+    def is_seen_from(self, address: int, size: int, context: object) -> bool:
+        """Take it if a context tells what another one has allocated: it sees it from then on."""
+        found = self.holding(address, size)
+        if found is None or (found.address, found.size) != (address, size):
+            return False
+        contexts = self._contexts[address]
+        if contexts[0] == context:
+            return False
+        contexts.append(context)
+        return True
+
+    def is_left_by(self, address: int, context: object) -> bool:
+        """Take it if a context that only saw an allocation does not any more."""
+        others = self._contexts.get(address, [])[1:]
+        if context not in others:
+            return False
+        self._contexts[address].remove(context)
+        return True
+
+    def allocate(
+        self, address: int, size: int, flags: int, now: int, context: object = None
+    ) -> None:
         """Take an allocation; what was there is not any more, whoever freed it."""
         self.free(address, now)
+        self._contexts[address] = [context]
         insort(self._starts, address)
         self._place[address] = len(self.all)
-        if flags & _OF_A_MODULE:
+        if flags & OF_A_MODULE:
             self._of_modules.add(address)
         self.all.append(Allocation(address, size, now))
 

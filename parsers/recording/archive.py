@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.graph.lists import distinct
+from depgraph.parsers.recording.special_memory import SpecialMemory
 from depgraph.system.memory import default_limit
 from depgraph.system.text import in_short, show_bytes
 
@@ -245,21 +247,23 @@ def pack(
 
         write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
+        memory = SpecialMemory(events)
         lines = []
-        for event in events:
+        for event in memory.without_mappings(events):
             launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):
                 event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
             if tables.has_strays(*places["sectors"]):
                 event["strays"] = 1
-            lines.append(json.dumps(event))
             for name, place in places.items():
                 rows = tables.rows(name, *place, launch)
+                memory.note(event, name, rows)
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]
                 if len(rows):
                     write(member_of(name, event["number"]), rows.tobytes(), rows=len(rows))
+            lines.append(json.dumps(event))
         write(_EVENTS, "\n".join(lines).encode(), rows=len(lines))
         archive.writestr(_MANIFEST, json.dumps({"members": members}))
 
@@ -269,8 +273,10 @@ class _Tables:
 
     def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
         self._raw = raw
-        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any]]] = {}
+        # By table: where the last one was, its rows by launch, and their launches in one piece.
+        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any], NDArray[np.uint32]]] = {}
         self._launches_at: dict[tuple[int, int], set[int]] = {}
+        self._has_strays: dict[tuple[int, int], bool] = {}
         for event in events:
             if event.get("graph") and event.get("sectors"):
                 place = event["sectors_at"], event["sectors"]
@@ -281,8 +287,10 @@ class _Tables:
         known = self._launches_at.get((at, n))
         if known is None:
             return False
-        found = np.unique(self._whole("sectors", at, n)["launch"])
-        return not set(found[found > 0].tolist()) <= known
+        if (at, n) not in self._has_strays:
+            found = distinct(self._whole("sectors", at, n)[1])
+            self._has_strays[at, n] = not set(found[found > 0].tolist()) <= known
+        return self._has_strays[at, n]
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
         return at + n * TABLES[name].itemsize > len(self._raw)
@@ -290,19 +298,22 @@ class _Tables:
     def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
         if n == 0:
             return np.empty(0, TABLES[name])
-        rows = self._whole(name, at, n)
-        first, end = np.searchsorted(rows["launch"], [launch, launch + 1])
+        rows, launches = self._whole(name, at, n)
+        # As its own type: numpy would copy the launches of a graph for each of its nodes.
+        first = np.searchsorted(launches, np.uint32(launch))
+        end = np.searchsorted(launches, np.uint32(launch), "right")
         return rows[first:end]
 
-    def _whole(self, name: str, at: int, n: int) -> NDArray[Any]:
-        """Return the rows of all launches that share a table, by launch."""
-        known, rows = self._shared.get(name, ((-1, -1), np.empty(0, TABLES[name])))
-        if known != (at, n):
+    def _whole(self, name: str, at: int, n: int) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+        """Return the rows of all launches that share a table, by launch, and their launches."""
+        known = self._shared.get(name)
+        if known is None or known[0] != (at, n):
             size = TABLES[name].itemsize
             whole = min(n, max(0, len(self._raw) - at) // size)
             rows = self._raw[at : at + whole * size].view(TABLES[name])
-            launches = rows["launch"]
+            launches = np.ascontiguousarray(rows["launch"])
             if (launches[1:] < launches[:-1]).any():
-                rows = rows[np.argsort(launches, kind="stable")]
-            self._shared[name] = (at, n), rows
-        return rows
+                order = np.argsort(launches, kind="stable")
+                rows, launches = rows[order], launches[order]
+            known = self._shared[name] = (at, n), rows, launches
+        return known[1], known[2]

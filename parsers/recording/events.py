@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from depgraph.parsers.recording.tensor_maps import TensorMap
+    from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap
     from depgraph.trace.records import Operation
 
 _ADDRESS_END = 1 << 57
@@ -46,8 +46,20 @@ _DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
 _PARENT = "launches kernels itself, whose accesses are not recorded"
+_ALIASED = "touches memory that is mapped at two addresses"
 _KNOWN = frozenset(
-    {"kernel", "copy", "memset", "params", "alloc", "free", "context", "fault", "recording"}
+    {
+        "kernel",
+        "opaque",
+        "copy",
+        "memset",
+        "params",
+        "alloc",
+        "free",
+        "context",
+        "fault",
+        "recording",
+    }
 )
 _NO_MANIFEST = (
     "recording of an earlier version, which does not tell whether parts of it are missing"
@@ -67,7 +79,7 @@ class Launched:
     cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
     untraced: str | None  # why it was not recorded, or not wholly
     bytes: int  # of its tables
-    maps: tuple[tuple[int, TensorMap], ...] = ()  # tensors given, by place among the parameters
+    maps: tuple[tuple[int, TensorMap | PixelMap], ...] = ()  # given, by place
     stores_tiles: bool | None = None  # by TMA, which no hook sees; None if nobody read its code
 
 
@@ -79,10 +91,11 @@ class RecordedEvents:
         self.operations: list[Operation] = []
         self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
-        self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
+        self._maps: dict[int, list[tuple[int, TensorMap | PixelMap]]] = {}
         self._memory = LiveMemory()
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
+        self._writes_elsewhere = False  # a kernel, outside of all memory that is known
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -92,7 +105,9 @@ class RecordedEvents:
         try:
             self.architecture = _architecture(archive)
             self.process = _process(archive)
-            for line, event in self._in_order(archive.events()):
+            events = self._in_order(archive.events())
+            self._tells_memory = any(event["event"] == "alloc" for _, event in events)
+            for line, event in events:
                 try:
                     self._take(event, archive)
                 except (KeyError, TypeError, ValueError) as error:
@@ -102,7 +117,13 @@ class RecordedEvents:
         finally:
             archive.close()
         self.allocations = self._memory.all
-        self.launches = [self._finished(launched) for launched in self.launches]
+        if self._writes_constants or self._writes_elsewhere:
+            self.launches = [
+                replace(each, untraced=each.untraced or _CONSTANTS)
+                if each.number in self._reads_constants
+                else each
+                for each in self.launches
+            ]
 
     def take_memory_profile(self, path: Path) -> None:
         """Add the tensors of PyTorch's caching allocator; see `ProfiledAllocations`."""
@@ -115,31 +136,8 @@ class RecordedEvents:
             self.warnings["allocations and frees of the profile in memory that the recorded "
                           "program lacks: left out"] = profiled.left_out  # fmt: skip
 
-    def _finished(self, launched: Launched) -> Launched:
-        """Add what is known only when all events are: tensors, and constants that are written."""
-        if launched.number in self._reads_constants and self._writes_constants:
-            launched = replace(launched, untraced=launched.untraced or _CONSTANTS)
-        return self._with_maps(launched)
-
-    def _with_maps(self, launched: Launched) -> Launched:
-        """Add the tensors that a launch was given; one outside all allocations is none."""
-        found = self._maps.get(launched.number, [])
-        if found and self.allocations:
-            place = self.place[launched.number]
-            live = [
-                (a.address, a.address + a.size)
-                for a in self.allocations
-                if a.allocated <= place and (a.freed is None or a.freed > place)
-            ]
-            found = [
-                (at, tensor)
-                for at, tensor in found
-                if any(low <= tensor.address and tensor.end <= high for low, high in live)
-            ]
-        return replace(launched, maps=tuple(found)) if found else launched
-
-    def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
-        """Yield events and their lines in the order of the host's calls: some are written later."""
+    def _in_order(self, events: Iterable[_Event]) -> list[tuple[int, _Event]]:
+        """Return events and their lines as the host called: some are written later."""
         latest = 0
         found = []
         for self.lines, event in enumerate(events, 1):
@@ -150,14 +148,17 @@ class RecordedEvents:
                 raise TraceError(self._path, message, "record the program again")
             order = event.get("order", latest)
             latest = order if type(order) is int else latest
-            found.append((latest, self.lines, event))
-        for _, line, event in sorted(found, key=itemgetter(0)):
-            yield line, event
+            # What a launch was given is told once it has ended, and is looked at where it begins.
+            rank = 0 if what == "params" else 1
+            found.append((rank, latest, self.lines, event))
+        return [(line, event) for *_, line, event in sorted(found, key=itemgetter(0, 1))]
 
     def _take(self, event: _Event, archive: Archive) -> None:
         what = event["event"]
         if what == "kernel":
             self._take_kernel(event, archive)
+        elif what == "opaque":
+            self._take_opaque(event)
         elif what == "copy":
             self._take_copy(event)
         elif what == "memset":
@@ -174,9 +175,6 @@ class RecordedEvents:
 
     def _take_kernel(self, event: _Event, archive: Archive) -> None:
         number = _whole(event, "number")
-        if number in self.place:
-            message = f"launch {number} came before"
-            raise ValueError(message)
         static, dynamic = (
             _whole(event, f"{kind}_shared", -1, _MOST_SHARED) for kind in ("static", "dynamic")
         )
@@ -199,13 +197,15 @@ class RecordedEvents:
             nvtx=" / ".join(_texts(event, "ranges")) or None,
             programmatic=_programmatic(event),
         )
-        self.place[number] = len(self.operations)
-        self.operations.append(launch)
+        self._place(number, launch)
+        self._writes_elsewhere |= bool(event.get("writes_elsewhere"))
         reason = None
         if event["state"] != _RECORDED:
             reason = _LEFT_OUT
         elif event.get("strays"):
             reason = _PARENT
+        elif event.get("aliased"):
+            reason = _ALIASED
         elif _whole(event, "lost"):
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
@@ -218,9 +218,35 @@ class RecordedEvents:
         self.launches.append(
             Launched(
                 number, launch, cluster, reason or "; ".join(others) or None,
-                archive.bytes_of(number), stores_tiles=stores_tiles,
+                archive.bytes_of(number), tuple(self._tensors_of(number)), stores_tiles,
             )
         )  # fmt: skip
+
+    def _place(self, number: int, launch: KernelLaunch) -> None:
+        if number in self.place:
+            message = f"launch {number} came before"
+            raise ValueError(message)
+        self.place[number] = len(self.operations)
+        self.operations.append(launch)
+
+    def _tensors_of(self, number: int) -> Iterator[tuple[int, TensorMap | PixelMap]]:
+        """Yield the tensors that a launch is given, and where; one outside all memory is none."""
+        for at, tensor in self._maps.get(number, ()):
+            size = tensor.end - tensor.address
+            if not self._tells_memory or self._memory.holding(tensor.address, size):
+                yield at, tensor
+
+    def _take_opaque(self, event: _Event) -> None:
+        """Take what is no kernel, and nobody sees into: a launch without footprint, by its name."""
+        number = _whole(event, "number")
+        launch = KernelLaunch(
+            name=_text(event, "name"), grid=(1, 1, 1), block=(1, 1, 1), registers=None,
+            shared_bytes=None, stream=_whole(event, "stream", most=LARGEST_ID),
+            context=_whole(event, "context", most=LARGEST_ID), trace_id=number,
+            architecture=self.architecture,
+        )  # fmt: skip
+        self._place(number, launch)
+        self.launches.append(Launched(number, launch, (0, 0, 0), _LEFT_OUT, 0))
 
     def _take_copy(self, event: _Event) -> None:
         what = _DIRECTIONS[_whole(event, "direction", most=len(_DIRECTIONS) - 1)]
@@ -238,14 +264,20 @@ class RecordedEvents:
             size = max([size, *map(self._memory.behind, ends)])
             self.warnings["copies in three dimensions, taken for copies of all that lies behind "
                           "them in their memory"] += 1  # fmt: skip
-        to = None if what == TO_HOST else _place(event, "to", size)
+        to = self._end_of_copy(event, "to", size, on_host=what == TO_HOST)
         if to is not None:
             self._writes_constants |= self._memory.may_be_a_modules(to, size)
-        at = _whole(event, "from", most=LARGEST_ID)
-        # Of host memory the driver tells what is pinned or mapped: kernels may write that.
-        is_read = what != TO_DEVICE or self._memory.holding(at, size) is not None
-        source = _place(event, "from", size) if is_read else None
+        source = self._end_of_copy(event, "from", size, on_host=what == TO_DEVICE)
         self.operations.append(MemoryOperation(to, size, source, what))
+
+    def _end_of_copy(self, event: _Event, end: str, size: int, *, on_host: bool) -> int | None:
+        """Return where a copy begins; None in host memory that no kernel is known to reach."""
+        at = _whole(event, end, most=LARGEST_ID)
+        # The driver tells what of it is pinned or mapped, but for memory that is registered later.
+        may_be_reached = self._memory.holding(at, size) or (
+            self._writes_elsewhere and at + size <= _ADDRESS_END
+        )
+        return None if on_host and not may_be_reached else _address(event, end, size)
 
     def _take_memset(self, event: _Event) -> None:
         width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
@@ -254,18 +286,22 @@ class RecordedEvents:
         if rows > 1 and size < pitch:
             self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
         size += (rows - 1) * pitch
-        place = _place(event, "address", size)
+        place = _address(event, "address", size)
         self._writes_constants |= self._memory.may_be_a_modules(place, size)
         self.operations.append(MemoryOperation(place, size, what=MEMSET))
 
     def _take_allocation(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
-        address = _place(event, "address", size)
-        self._memory.allocate(address, size, _whole(event, "flags"), len(self.operations))
+        address = _address(event, "address", size)
+        flags, context = _whole(event, "flags"), event.get("context")
+        if not self._memory.is_seen_from(address, size, context):
+            self._memory.allocate(address, size, flags, len(self.operations), context)
 
     def _take_free(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
-        self._memory.free(_place(event, "address", size), len(self.operations), size)
+        address = _address(event, "address", size)
+        if not self._memory.is_left_by(address, event.get("context")):
+            self._memory.free(address, len(self.operations), size)
 
 
 def _whole(event: _Event, key: str, least: int = 0, most: int = _LARGEST) -> int:
@@ -323,7 +359,7 @@ def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, in
     return x, y, z
 
 
-def _place(event: _Event, key: str, size: int) -> int:
+def _address(event: _Event, key: str, size: int) -> int:
     """Return an address with room for so many bytes behind it."""
     return _whole(event, key, most=max(0, _ADDRESS_END - size))
 

@@ -89,7 +89,7 @@ def infer_tiles(
     # Where several rules hold, as for a square matrix and its transpose, a block is given
     # what it stores by any of them. A tensor of wider elements than all that is loaded may be
     # one that several blocks add to: no rule is looked for.
-    if stored.element > max(each.tensor.element for each in loads):
+    if stored.element > max((each.tensor.element for each in loads), default=0):
         return None
     pieces = list(_pieces_of(loads))
     rules = list(_rules(stored, pieces))

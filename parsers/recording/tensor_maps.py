@@ -2,7 +2,8 @@
 
 cuBLAS and cuDNN make their maps without a call that could be watched. The layout was found with
 4 500 maps of known shape (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`; driver 580, H100): a
-map is 64 bytes long, and every number in it stands at one place.
+map is 64 bytes long, and every number in it stands at one place. What a load through a map of
+pixels reads is in `pixel_loads`.
 """
 
 from __future__ import annotations
@@ -27,21 +28,49 @@ _MAP_BYTES = 64
 _LOW = (1 << 32) - 1
 _PARAMETER_BYTES = 8
 _ALWAYS_SET = 1 << 56  # of word 6: a box is a multiple of 16 bytes wide
-# Of each word of the map of a tiled, not interleaved tensor the bits that were never set.
+_IM2COL = 1  # bit 0 of word 1
+# Of each word of the map of a not interleaved tensor the bits that were never set: of a tiled one,
+# and in the last word of one whose pixels are loaded.
 _UNUSED_BITS = (
-    0xFE0000000000000F, 0xFFF8180D, 0, 0xFFFF000000000000, 0, 0, 0x00FF800000000000,
-    0xFFFFFFFF00000000,
+    0xFE0000000000000F, 0xFFF8180C, 0, 0xFFFF000000000000, 0, 0, 0x00FF800000000000
 )  # fmt: skip
+_UNUSED_OF_BOX, _UNUSED_OF_PIXELS = 0xFFFFFFFF00000000, 0xFFFFFC0000000000
+# Bits of each offset of a corner, by the number of dimensions.
+_CORNER_BITS = {3: 16, 4: 8, 5: 5}
+_BITS_OF_CORNER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMap:
-    """A tensor in global memory, and the box that one load of it takes."""
+class Tensor:
+    """A tensor in global memory."""
 
     address: int
     element: int  # bytes
     sizes: tuple[int, ...]  # elements in each dimension, the innermost first
     strides: tuple[int, ...]  # bytes from one element to the next in each dimension
+
+    @property
+    def end(self) -> int:
+        """The first byte after the tensor."""
+        last = sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+        return self.address + last + self.element
+
+
+@dataclass(frozen=True, slots=True)
+class PixelMap(Tensor):
+    """A tensor of pixels, channels first, images last: a load takes a column of them (im2col)."""
+
+    lower: tuple[int, ...]  # where the pixels that are taken begin, in all dimensions between
+    upper: tuple[int, ...]  # and end: as far from the last pixel of the tensor
+    channels: int  # of each pixel
+    pixels: int  # of a column
+    steps: tuple[int, ...]  # from one pixel to the next, in each dimension
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap(Tensor):
+    """A tensor in global memory, and the box that one load of it takes."""
+
     box: tuple[int, ...]  # elements of a load in each dimension, those between steps included
     steps: tuple[int, ...]  # of which every so many-th is loaded
 
@@ -51,63 +80,79 @@ class TensorMap:
         pairs = zip(self.box[1:], self.steps[1:], strict=True)
         return prod(-(-size // step) for size, step in pairs)
 
-    @property
-    def end(self) -> int:
-        """The first byte after the tensor."""
-        last = sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
-        return self.address + last + self.element
 
-
-def decode(words: Sequence[int]) -> TensorMap | None:
-    """Decode the map of a tiled load, eight words; None for an im2col or interleaved one."""
+def decode(words: Sequence[int]) -> TensorMap | PixelMap | None:
+    """Decode a map, eight words; None for an interleaved one."""
 
     def bits(word: int, low: int, n: int) -> int:
         return int(words[word]) >> low & ((1 << n) - 1)
 
-    code, rank = bits(1, 7, 4), bits(1, 4, 3) + 1
-    is_im2col, is_interleaved = bits(1, 0, 1), bits(1, 11, 2)
-    if is_im2col or is_interleaved or code >= len(_ELEMENT_BYTES) or rank > MOST_DIMENSIONS:
+    code, rank, is_interleaved = bits(1, 7, 4), bits(1, 4, 3) + 1, bits(1, 11, 2)
+    if is_interleaved or code >= len(_ELEMENT_BYTES) or rank > MOST_DIMENSIONS:
         return None
     element = _ELEMENT_BYTES[code]
     sizes = [bits(4, 0, 32), bits(4, 32, 32), bits(5, 0, 32), bits(5, 32, 32), bits(6, 0, 32)]
     low = [bits(1, 32, 32), bits(2, 0, 32), bits(2, 32, 32), bits(3, 0, 32)]
     high = [bits(3, 32 + 4 * i, 4) for i in range(MOST_DIMENSIONS - 1)]
     strides = [_STRIDE_UNIT * (a | b << 32) for a, b in zip(low, high, strict=True)]
-    box = [bits(6, 56, 8), *(bits(7, 8 * i, 8) for i in range(MOST_DIMENSIONS - 1))]
     # The hardware takes every element of the innermost dimension.
     steps = [0, *(bits(6, 32 + 3 * i, 3) for i in range(1, MOST_DIMENSIONS))]
-    found = TensorMap(
+    tensor = Tensor(
         address=int(words[0]),
         element=element,
         sizes=tuple(n + 1 for n in sizes[:rank]),
         strides=(element, *strides[: rank - 1]),
-        box=tuple(n + 1 for n in box[:rank]),
-        steps=tuple(n + 1 for n in steps[:rank]),
     )
-    return found if _is_possible(found) else None
+    if not _is_possible(tensor):
+        return None
+    every = tuple(n + 1 for n in steps[:rank])
+    first = bits(6, 56, 8) + 1  # of the innermost dimension
+    place = tensor.address, tensor.element, tensor.sizes, tensor.strides
+    if not bits(1, 0, 1):
+        others = (bits(7, 8 * i, 8) + 1 for i in range(rank - 1))
+        return TensorMap(*place, (first, *others), every)
+    if rank not in _CORNER_BITS:
+        return None
+    width = _CORNER_BITS[rank]
+    corners = [
+        _signed(bits(7, base + width * i, width), width)
+        for base in (0, _BITS_OF_CORNER)
+        for i in range(rank - 2)
+    ]
+    pixels = bits(7, 32, 10) + 1
+    return PixelMap(
+        *place, tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]), first, pixels, every
+    )
 
 
-def maps_in(content: bytes) -> list[tuple[int, TensorMap]]:
+def _signed(value: int, bits: int) -> int:
+    return value - (value >> (bits - 1) << bits)
+
+
+def maps_in(content: bytes) -> list[tuple[int, TensorMap | PixelMap]]:
     """Return what looks like a tensor map among the parameters of a kernel, and where it stands."""
     # Maps stand at multiples of 64 of the address; where `content` begins is not known.
     found = []
     for place in range(0, len(content) - _MAP_BYTES + 1, _PARAMETER_BYTES):
         words = np.frombuffer(content, "<u8", _MAP_BYTES // 8, place).tolist()
-        is_clean = not any(w & unused for w, unused in zip(words, _UNUSED_BITS, strict=True))
-        if is_clean and words[1] and words[6] & _ALWAYS_SET:
+        last = _UNUSED_OF_PIXELS if words[1] & _IM2COL else _UNUSED_OF_BOX
+        is_clean = not any(w & bad for w, bad in zip(words, (*_UNUSED_BITS, last), strict=True))
+        if is_clean and words[1] & ~_IM2COL and words[6] & _ALWAYS_SET:
             tensor = decode(words)
-            if tensor is not None and not _has_more(words, len(tensor.sizes)):
+            if tensor is not None and not _has_more(words, tensor):
                 found.append((place, tensor))
     return found
 
 
-def _has_more(words: Sequence[int], rank: int) -> bool:
+def _has_more(words: Sequence[int], tensor: Tensor) -> bool:
     """Tell whether something stands where a map of so many dimensions has no size or box."""
+    rank = len(tensor.sizes)
     sizes = words[4] | words[5] << 64 | (words[6] & _LOW) << 128
-    return bool(sizes >> 32 * rank or words[7] >> 8 * (rank - 1))
+    is_box = isinstance(tensor, TensorMap)
+    return bool(sizes >> 32 * rank or (is_box and words[7] >> 8 * (rank - 1)))
 
 
-def _is_possible(found: TensorMap) -> bool:
+def _is_possible(found: Tensor) -> bool:
     return (
         0 < found.address < _ADDRESS_END
         and found.address % _STRIDE_UNIT == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
+from depgraph.parsers.recording.pixel_loads import Columns, columns_of, pixel_ranges
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
@@ -19,11 +20,11 @@ from depgraph.parsers.recording.sectors_jit import (
     ranges_of_masks,
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
-from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
+from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, decode, tile_ranges
 from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -35,6 +36,7 @@ _SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
 _MAP_STEP = 64
+_TILED, _IM2COL = 0, 1  # Sanitizer_LoadMode
 _MOST_KEYS = float(1 << 62)
 _TMA = "tiles stored by TMA"
 _FIRST_WITH_TMA = 90
@@ -53,18 +55,18 @@ def read_touches(
     """Read the tables of one launch, rows from `first_row` on, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
-    loads = _loads_of(tiles, maps, launched)
-    readers, reads = _tile_reads(loads or ())
-    reason = _NOT_UNDERSTOOD if loads is None else launched.untraced
-    if not reason and launched.stores_tiles is not False and not loads:
+    loaded = _loaded(tiles, maps, launched)
+    readers, reads = _reads_of(loaded or _Loaded([], []))
+    reason = _NOT_UNDERSTOOD if loaded is None else launched.untraced
+    if not reason and launched.stores_tiles is not False and not len(tiles):
         if launched.stores_tiles:
             reason = _TMA
         elif not len(sectors) and not len(tiles) and _has_tma(launch):
             reason = _NOTHING
     if reason:
         part.untraced[place] = reason
-    elif loads and launched.stores_tiles is not False:
-        _note_stores(loads, launched, place, part)
+    elif loaded and len(tiles) and launched.stores_tiles is not False:
+        _note_stores(loaded, launched, place, part)
     all_blocks = distinct(
         np.concatenate(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
@@ -144,42 +146,57 @@ def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Fo
     return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
 
 
-def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> list[Loads] | None:
-    """Return the loads of tiles of a launch, by map; None if they are not understood."""
+class _Loaded(NamedTuple):
+    """What a launch loads by TMA: boxes, and columns of pixels."""
+
+    boxes: list[Loads]
+    columns: list[tuple[PixelMap, Columns]]
+
+
+def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> _Loaded | None:
+    """Return the loads of a launch by map; None if they are not understood."""
     known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
-    found = []
+    found = _Loaded([], [])
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         rows = np.flatnonzero(tiles["map"] == at)
         loads = tiles[rows]
-        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
+        mode = _IM2COL if isinstance(tensor, PixelMap) else _TILED
+        if tensor is None or (loads["mode"] != mode).any():
+            return None
+        if isinstance(tensor, TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
             return None
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
+        first = loads["at"][:, : len(tensor.sizes)]
+        if isinstance(tensor, PixelMap):
+            columns = columns_of(tensor, block, first[load], loads["offsets"][load])
+            if columns is None:
+                return None
+            found.columns.append((tensor, columns))
+            continue
         order = np.argsort(load, kind="stable")
-        found.append(
-            Loads(
-                tensor,
-                rows,
-                loads["at"][:, : len(tensor.sizes)],
-                loads["block"].astype(np.int64),
-                load[order],
-                block[order],
-            )
+        found.boxes.append(
+            Loads(tensor, rows, first, loads["block"].astype(np.int64), load[order], block[order])
         )
     return found
 
 
-def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
+def _reads_of(loaded: _Loaded) -> tuple[NDArray[np.int64], Footprints]:
     """Return the blocks that loads are for, and what each reads, by place among the blocks."""
-    boxes = [_boxes_side_by_side(each) for each in loads]
-    blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in boxes)]))
     parts = []
-    for each, (block, at, width) in zip(loads, boxes, strict=True):
+    for each in loaded.boxes:
+        block, at, width = _boxes_side_by_side(each)
         tile, start, end = tile_ranges(each.tensor, at, width)
-        row = np.searchsorted(blocks, block).astype(np.int32)[tile]
-        parts.append(Footprints(row, np.full(len(row), READ, np.uint8), start, end))
-    return blocks, concatenate_footprints(parts, len(blocks))
+        parts.append((block, tile, start, end))
+    for tensor, columns in loaded.columns:
+        parts.append((columns.block, *pixel_ranges(tensor, columns)))
+    blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in parts)]))
+    footprints = []
+    for block, load, start, end in parts:
+        row = np.searchsorted(blocks, block).astype(np.int32)[load]
+        footprints.append(Footprints(row, np.full(len(row), READ, np.uint8), start, end))
+    return blocks, concatenate_footprints(footprints, len(blocks))
 
 
 def _boxes_side_by_side(
@@ -210,21 +227,24 @@ def _boxes_side_by_side(
     return rest, at, inner[last] - inner[first] + loads.tensor.box[0]
 
 
-def _note_stores(loads: Sequence[Loads], launched: Launched, place: int, part: ScannedPart) -> None:
+def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedPart) -> None:
     """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
     part.untraced[place] = _TMA
-    loaded = {each.tensor for each in loads}
+    seen = {*(each.tensor for each in loaded.boxes), *(tensor for tensor, _ in loaded.columns)}
     # Maps stand at multiples of 64, counted from where those stand that are loaded.
-    steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in loaded}
+    steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in seen}
     given = (tensor for at, tensor in launched.maps if at % _MAP_STEP in steps)
     stored = {
         (tensor.address, tensor.sizes, tensor.strides): tensor
         for tensor in given
-        if tensor not in loaded
+        if tensor not in seen
     }
     if not stored:
         return
-    found = [infer_tiles(tensor, loads) for tensor in stored.values()]
+    found = [
+        infer_tiles(tensor, loaded.boxes) if isinstance(tensor, TensorMap) else None
+        for tensor in stored.values()
+    ]
     part.reach[place] = TILES if all(found) else RANGE
     for tensor, tiles in zip(stored.values(), found, strict=True):
         block, start, end = tiles or (

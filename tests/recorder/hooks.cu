@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <vector>
 #define OK(x) do { auto e = (x); if (e) { fprintf(stderr, "%s: %d\n", #x, int(e)); exit(1);} } while (0)
 __device__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 template <class T> __global__ void copies(const T* from, T* to) {
@@ -121,7 +123,171 @@ __global__ void together(int* to) {
 }
 __global__ void child(char* to) { to[blockIdx.x * blockDim.x + threadIdx.x] = 1; }
 __global__ void parent(char* to) { if (threadIdx.x == 0) child<<<2, 32>>>(to); }
-int main() {
+// A column of pixels (im2col) into B, for the host to see which elements of A the hardware took.
+struct Column { int counts[3], lower[3], steps[3], pixels, channels; };
+template <int RANK> __global__ void pixels(const __grid_constant__ CUtensorMap map, Column column, int* to) {
+    __shared__ alignas(128) int here[128];
+    __shared__ alignas(8) uint64_t barrier;
+    const uint32_t at = shared_address(here), done = shared_address(&barrier);
+    int place[3] = {}, first = blockIdx.x * column.pixels;
+    for (int d = 0; d < RANK - 2; ++d) {
+        place[d] = column.lower[d] + first % column.counts[d] * column.steps[d];
+        first /= column.counts[d];
+    }
+    const int c = column.channels * (blockIdx.x % 2), size = column.pixels * column.channels;
+    const uint16_t x = blockIdx.x % 3, y = blockIdx.x / 3, z = 1;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(done));
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(done), "r"(size * 4) : "memory");
+        if constexpr (RANK == 3) asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5], {%6};" ::"r"(at), "l"(&map), "r"(c), "r"(place[0]), "r"(first), "r"(done), "h"(x) : "memory");
+        else if constexpr (RANK == 4) asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(at), "l"(&map), "r"(c), "r"(place[0]), "r"(place[1]), "r"(first), "r"(done), "h"(x), "h"(y) : "memory");
+        else asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(at), "l"(&map), "r"(c), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(first), "r"(done), "h"(x), "h"(y), "h"(z) : "memory");
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra again;}" ::"r"(done) : "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < size) to[blockIdx.x * 128 + threadIdx.x] = here[threadIdx.x];
+}
+template <int RANK> void load_pixels(const char* name, int* base, int* to, std::vector<int> lower, std::vector<int> upper, std::vector<cuuint32_t> steps) {
+    typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static Encode encode = Encode(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuTensorMapEncodeIm2col"));
+    const cuuint64_t spatial[] = {7, 5, 4};
+    cuuint64_t sizes[5] = {8}, strides[4] = {32};
+    Column column = {{1, 1, 1}, {}, {1, 1, 1}, 20, 4};
+    for (int d = 0; d < RANK - 2; ++d) {
+        sizes[d + 1] = spatial[d];
+        strides[d + 1] = strides[d] * spatial[d];
+        column.lower[d] = lower[d]; column.steps[d] = steps[d + 1];
+        column.counts[d] = (int(spatial[d]) - 1 + upper[d] - lower[d]) / int(steps[d + 1]) + 1;
+    }
+    sizes[RANK - 1] = 3;
+    CUtensorMap map;
+    OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, RANK, base, sizes, strides, lower.data(), upper.data(), column.channels, column.pixels, steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    pixels<RANK><<<4, 128>>>(map, column, to);
+    std::vector<int> taken(4 * 128);
+    OK(cudaMemcpy(taken.data(), to, taken.size() * 4, cudaMemcpyDeviceToHost));
+    printf(", \"%s\": [", name);
+    for (int block = 0; block < 4; ++block) for (int i = 0; i < 80; ++i) printf("%s%d", block + i ? ", " : "", taken[128 * block + i]);
+    printf("]");
+}
+__constant__ int constants[64];
+__global__ void fill(int* to) { to[threadIdx.x] = threadIdx.x; }
+__global__ void read_constants(int* to, int n) { to[threadIdx.x] = constants[(threadIdx.x + n) % 64]; }
+__global__ void store_tile(const __grid_constant__ CUtensorMap out) {
+    __shared__ alignas(128) float here[32 * 16];
+    here[threadIdx.x] = threadIdx.x;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x) return;
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&out), "r"(0), "r"(0), "r"(shared_address(here)) : "memory");
+    asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__global__ void read_texture(cudaTextureObject_t texture, float* to) { to[threadIdx.x] = tex1Dfetch<float>(texture, threadIdx.x); }
+__global__ void in_child_graph(int* to) { to[threadIdx.x] = 1; }
+__global__ void in_conditional_node(int* to) { to[threadIdx.x] = 1; }
+__global__ void in_another_context(int* to) { to[threadIdx.x] = 1; }
+__global__ void through_one_address(int* to) { to[threadIdx.x] = 1; }
+__global__ void through_the_other(const int* from, int* to) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void of_a_thread(int* to) { to[threadIdx.x] += 1; }
+template <class Function> Function of_driver(const char* name) {
+    const auto found = Function(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), name));
+    if (found == nullptr) { fprintf(stderr, "no %s\n", name); exit(1); }
+    return found;
+}
+void graphs_of_graphs(int* to, cudaStream_t s) {
+    cudaGraph_t inner, outer, body; cudaGraphExec_t x; cudaGraphNode_t node, second;
+    void* given[] = {&to};
+    cudaKernelNodeParams kernel = {}; kernel.func = (void*)in_child_graph; kernel.gridDim = 1; kernel.blockDim = 32; kernel.kernelParams = given;
+    OK(cudaGraphCreate(&inner, 0)); OK(cudaGraphAddKernelNode(&node, inner, nullptr, 0, &kernel));
+    OK(cudaGraphCreate(&outer, 0)); OK(cudaGraphAddChildGraphNode(&node, outer, nullptr, 0, inner));
+    OK(cudaGraphInstantiate(&x, outer, 0)); OK(cudaGraphLaunch(x, s)); OK(cudaStreamSynchronize(s));
+    OK(cudaGraphCreate(&outer, 0));
+    cudaGraphConditionalHandle handle;
+    OK(cudaGraphConditionalHandleCreate(&handle, outer, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams conditional = {}; conditional.type = cudaGraphNodeTypeConditional; conditional.conditional.handle = handle; conditional.conditional.type = cudaGraphCondTypeIf; conditional.conditional.size = 1;
+    OK(cudaGraphAddNode(&second, outer, nullptr, nullptr, 0, &conditional));
+    body = conditional.conditional.phGraph_out[0];
+    kernel.func = (void*)in_conditional_node;
+    OK(cudaGraphAddKernelNode(&node, body, nullptr, 0, &kernel));
+    OK(cudaGraphInstantiate(&x, outer, 0)); OK(cudaGraphLaunch(x, s)); OK(cudaStreamSynchronize(s));
+}
+void two_addresses(int* to) {
+    CUmemAllocationProp what = {}; what.type = CU_MEM_ALLOCATION_TYPE_PINNED; what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemAccessDesc access = {}; access.location = what.location; access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const size_t size = 2 << 20; CUmemGenericAllocationHandle handle; CUdeviceptr at[2];
+    OK(of_driver<CUresult (*)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long)>("cuMemCreate")(&handle, size, &what, 0));
+    for (CUdeviceptr& each : at) {
+        OK(of_driver<CUresult (*)(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)>("cuMemAddressReserve")(&each, size, 0, 0, 0));
+        OK(of_driver<CUresult (*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)>("cuMemMap")(each, size, 0, handle, 0));
+        OK(of_driver<CUresult (*)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t)>("cuMemSetAccess")(each, size, &access, 1));
+    }
+    through_one_address<<<1, 32>>>((int*)at[0]);
+    through_the_other<<<1, 32>>>((const int*)at[1], to);
+    OK(cudaDeviceSynchronize());
+}
+__global__ void writes_host(int* to) { to[threadIdx.x] = threadIdx.x; }
+void host_memory(int* to) {
+    int* host;
+    OK(cudaMallocHost(&host, 4096));
+    writes_host<<<1, 32>>>(host);
+    OK(cudaMemcpyAsync(to, host, 128, cudaMemcpyHostToDevice));
+    host = (int*)aligned_alloc(4096, 4096);
+    OK(cudaHostRegister(host, 4096, cudaHostRegisterDefault));
+    writes_host<<<1, 32>>>(host);
+    OK(cudaMemcpyAsync(to, host, 128, cudaMemcpyHostToDevice));
+    OK(cudaDeviceSynchronize());
+}
+void contexts() {
+    for (int i = 0; i < 2; ++i) {
+        CUcontext made; int* p;
+        OK(of_driver<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0, 0));
+        OK(cudaMalloc(&p, 4096));
+        in_another_context<<<1, 32>>>(p);
+        OK(cudaDeviceSynchronize());
+        OK(of_driver<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(made));
+    }
+}
+// The second program: what else there is, each kernel by a name of its own.
+int kinds() {
+    int *a, *b, *c; char* d; cudaStream_t s;
+    OK(cudaMalloc(&a, 1 << 16)); OK(cudaMalloc(&b, 1 << 16)); OK(cudaMalloc(&c, 1 << 16)); OK(cudaMalloc(&d, 1 << 20)); OK(cudaStreamCreate(&s));
+    std::vector<int> numbers(1 << 14); for (int i = 0; i < 1 << 14; ++i) numbers[i] = i + 1;
+    OK(cudaMemcpy(a, numbers.data(), 1 << 16, cudaMemcpyHostToDevice));
+    printf("{\"a\": %llu, \"b\": %llu, \"c\": %llu", (unsigned long long)a, (unsigned long long)b, (unsigned long long)c);
+    load_pixels<3>("3", a, b, {-1}, {-1}, {1, 1, 1});
+    load_pixels<4>("4", a, b, {-1, -2}, {-1, 0}, {1, 1, 1, 1});
+    load_pixels<5>("5", a, b, {-1, -2, 0}, {-1, 0, -1}, {1, 1, 1, 1, 1});
+    load_pixels<4>("4 in steps", a, b, {-1, -2}, {0, 1}, {1, 2, 3, 1});
+    printf("}\n"); fflush(stdout);
+    int* at; OK(cudaGetSymbolAddress((void**)&at, constants));
+    fill<<<1, 64>>>(at);
+    read_constants<<<1, 64>>>(c, 3);
+    store_tile<<<1, 32>>>(map_of(d, 100, 40));
+    cudaResourceDesc resource = {}; resource.resType = cudaResourceTypeLinear; resource.res.linear.devPtr = a; resource.res.linear.sizeInBytes = 4096; resource.res.linear.desc = cudaCreateChannelDesc<float>();
+    cudaTextureDesc description = {}; description.readMode = cudaReadModeElementType; cudaTextureObject_t texture;
+    OK(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+    read_texture<<<1, 32>>>(texture, (float*)c);
+    OK(cudaDeviceSynchronize());
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) threads.emplace_back([=] {
+        cudaStream_t mine; OK(cudaStreamCreate(&mine));
+        for (int k = 0; k < 20; ++k) of_a_thread<<<1, 32, 0, mine>>>(c + 1024 * (i + 1));
+        OK(cudaStreamSynchronize(mine));
+    });
+    for (std::thread& each : threads) each.join();
+    OK(of_driver<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWriteValue32_v2")(s, CUdeviceptr(c + 8192), 7, 0));
+    OK(of_driver<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32_v2")(s, CUdeviceptr(c + 8192), 7, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cudaStreamSynchronize(s));
+    cudaMemcpy3DParms copy = {}; copy.srcPtr = make_cudaPitchedPtr(a, 64, 64, 8); copy.dstPtr = make_cudaPitchedPtr(b, 64, 64, 4); copy.extent = make_cudaExtent(32, 2, 3); copy.kind = cudaMemcpyDeviceToDevice;
+    OK(cudaMemcpy3D(&copy));
+    graphs_of_graphs(c, s);
+    two_addresses(c);
+    host_memory(c);
+    contexts();
+    return 0;
+}
+int main(int n, char**) {
+    if (n > 1) return kinds();
     char *a, *b; float* sums; unsigned* counter;
     OK(cudaMalloc(&a, 1 << 20)); OK(cudaMalloc(&b, 1 << 20)); OK(cudaMalloc(&sums, 1 << 16)); OK(cudaMalloc(&counter, 256));
     printf("{\"a\": %llu, \"b\": %llu, \"sums\": %llu, \"counter\": %llu}\n", (unsigned long long)a, (unsigned long long)b, (unsigned long long)sums, (unsigned long long)counter);

@@ -1,7 +1,8 @@
 """A program whose footprints are known by construction, as recorded on an H100, and here.
 
-The recording of `hooks.cu` that is kept here lets every machine hold the reader against the truth;
-`pytest -m gpu` records the program again.
+The recordings of `hooks.cu` that are kept here let every machine hold the reader against the truth;
+`pytest -m gpu` records the program again. The one of its second program (`hooks kinds`) is of an
+H200; what machine code tells of its kernels was added here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pixels import naive_bytes
 
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
+from depgraph.parsers.recording.tensor_maps import PixelMap
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.trace.records import READ, SYNC_READ, WRITE
 
@@ -30,8 +33,8 @@ TENSOR = (36, 6, 4, 3, 2)  # elements of 4 bytes, the innermost dimension first
 BOX = (16, 3, 2, 2, 2)
 
 
-def record_here(folder):
-    """Compile the program and record it; return the recording and where its arrays were."""
+def record_here(folder, *words):
+    """Compile the program and record it; return the recording and what it printed."""
     program, kept = folder / "hooks", folder / "hooks.recording"
     subprocess.run(
         [str(TOOLKIT.nvcc), "-std=c++17", "-arch=sm_90a", "-rdc=true", "-o", str(program),
@@ -39,7 +42,7 @@ def record_here(folder):
     )  # fmt: skip
     said = subprocess.run(
         [sys.executable, "-m", "depgraph", "record", "--quiet", "--no-time", "--keep", str(kept),
-         "-o", str(folder / "store"), "--", str(program)],
+         "-o", str(folder / "store"), "--", str(program), *words],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     return kept, json.loads(said.splitlines()[0])
@@ -224,3 +227,117 @@ def test_memory_that_was_freed_in_between_is_reused(hooks):
 def test_copies_in_every_direction_are_operations(hooks):
     *_, to_device, to_host, on_device = hooks.graph.copies.values()
     assert (to_device, to_host, on_device) == ("memcpy HtoD", "memcpy DtoH", "memcpy DtoD")
+
+
+class Kinds:
+    """What each block of each kernel of the second program touched."""
+
+    def __init__(self, recording, printed):
+        extraction = analyse(open_trace(recording))
+        self.printed, self.warnings = printed, extraction.metadata["warnings"]
+        self._footprints = extraction.footprints.load()
+        self.kernels, self.copies = extraction.kernels, extraction.copies
+        self.pairs = extraction.pairs
+
+    def of(self, name):
+        return [kernel for kernel in self.kernels if name in kernel.name]
+
+    def ranges(self, kernel, kind, block=0):
+        mine = self._footprints.of_block(kernel.first_block + block)
+        chosen = mine.kind == kind
+        return list(zip(mine.start[chosen].tolist(), mine.end[chosen].tolist(), strict=True))
+
+
+@pytest.fixture(
+    scope="module", params=["recorded on an H200", pytest.param("recorded here", marks=NEEDS_GPU)]
+)
+def kinds(request, tmp_path_factory):
+    if request.param == "recorded here":
+        return Kinds(*record_here(tmp_path_factory.mktemp("kinds"), "kinds"))
+    return Kinds(
+        HERE / "data" / "kinds.recording", json.loads((HERE / "data" / "kinds.json").read_text())
+    )
+
+
+# Of each launch: where a box of pixels begins, how far from the last pixel it ends, steps.
+COLUMNS = [
+    ("3", (-1,), (-1,), (1,)),
+    ("4", (-1, -2), (-1, 0), (1, 1)),
+    ("5", (-1, -2, 0), (-1, 0, -1), (1, 1, 1)),
+    ("4 in steps", (-1, -2), (0, 1), (2, 3)),
+]
+PIXELS, CHANNELS, IMAGES = (7, 5, 4), 8, 3
+
+
+def column_of(address, block, lower, upper, steps):
+    """Return the elements that a block of `pixels` in hooks.cu loads, by construction."""
+    spatial = PIXELS[: len(lower)]
+    sizes = CHANNELS, *spatial, IMAGES
+    strides = np.cumprod([4, *sizes[:-1]]).tolist()
+    tensor = PixelMap(address, 4, sizes, tuple(strides), lower, upper, 4, 20, (1, *steps, 1))
+    place, number = [4 * (block % 2)], 20 * block
+    for size, low, high, step in zip(spatial, lower, upper, steps, strict=True):
+        number, at = divmod(number, (size - 1 + high - low) // step + 1)
+        place.append(low + at * step)
+    return naive_bytes(tensor, [*place, number], (block % 3, block // 3, 1)[: len(lower)])
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_columns_of_pixels_are_those_that_a_block_loads(kinds, place):
+    name, *corners = COLUMNS[place]
+    kernel, a = kinds.of("pixels<")[place], kinds.printed["a"]
+    assert not kernel.untraced
+    for block in range(4):
+        read = joined(ranges(column_of(a, block, *corners), 4))
+        assert kinds.ranges(kernel, READ, block) == read
+        if name in kinds.printed:  # what the hardware took, element by element; 0 for none
+            taken = kinds.printed[name][80 * block :][:80]
+            assert read == joined(ranges([a + 4 * (i - 1) for i in taken if i], 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("read_constants", "reads __constant__ memory"),
+        ("store_tile", "tiles stored by TMA"),
+        ("read_texture", "reads textures"),
+        ("through_one_address", "mapped at two addresses"),
+        ("through_the_other", "mapped at two addresses"),
+        ("(a conditional node", "not recorded"),
+        ("(a stream that waits on memory)", "not recorded"),
+    ],
+)
+def test_what_no_hook_sees_is_opaque_by_its_reason(kinds, name, reason):
+    (kernel,) = kinds.of(name)
+    assert reason in kernel.untraced
+
+
+def test_a_node_of_a_graph_in_a_graph_is_a_kernel_of_its_own(kinds):
+    (kernel,) = kinds.of("in_child_graph")
+    assert kinds.ranges(kernel, WRITE) == [(kinds.printed["c"], kinds.printed["c"] + 128)]
+
+
+def test_each_context_is_recorded_though_it_has_the_address_of_another(kinds):
+    found = kinds.of("in_another_context")
+    assert [(k.untraced, len(kinds.ranges(k, WRITE))) for k in found] == [(None, 1)] * 2
+
+
+def test_launches_of_two_threads_are_recorded(kinds):
+    written = [kinds.ranges(kernel, WRITE) for kernel in kinds.of("of_a_thread")]
+    for thread in (1, 2):
+        at = kinds.printed["c"] + 4096 * thread
+        assert written.count([(at, at + 128)]) == 20
+
+
+def test_a_copy_from_host_memory_reads_what_a_kernel_wrote_there(kinds):
+    writers = kinds.of("writes_host")
+    if not writers:
+        pytest.skip("this recording is of an earlier program")
+    pairs = {(p.source, p.target): p.raw for p in kinds.pairs if p.target < 0}
+    read_by = [[t for s, t in pairs if s == kernel.kernel and pairs[s, t]] for kernel in writers]
+    assert [len(copies) for copies in read_by] == [1, 1]
+
+
+def test_what_a_stream_writes_is_a_memset(kinds):
+    at = kinds.printed["c"] + 4 * 8192
+    assert [c.size for c in kinds.copies if c.address == at] == [4]

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from depgraph.errors import RecorderError
 from depgraph.ownership import _is_own, is_ours
 from depgraph.recorder.build import Builder
 from depgraph.recorder.toolkit import Toolkit
@@ -132,16 +131,43 @@ def test_an_index_that_others_may_have_written_is_not_unpickled(tmp_path):
     assert run() == ["2"]
 
 
-def test_native_code_that_others_may_have_written_is_refused(tmp_path, monkeypatch):
-    def compile_(_, target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("")
-        target.chmod(0o666)
-
-    monkeypatch.setattr("depgraph.recorder.build._compile", compile_)
-    toolkit = Toolkit()
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """Return a function that builds the recorder, and says where it is and what was said."""
+    monkeypatch.setattr(
+        "depgraph.recorder.build._compile", lambda _, target: target.write_text("new")
+    )
     for name in ("compiler", "sanitizer", "headers", "nvcc"):
         monkeypatch.setattr(Toolkit, name, Path("/opt/it"), raising=False)
     monkeypatch.setattr("depgraph.recorder.build.sees_tiles", lambda _: True)
-    with pytest.raises(RecorderError, match="others may write there"):
-        Builder(toolkit, tmp_path / "kept").recorder()
+
+    def build():
+        said = []
+        return Builder(Toolkit(), tmp_path / "kept", said.append).recorder(), said
+
+    return build
+
+
+def test_native_code_is_compiled_once_with_a_line(built, tmp_path):
+    path, said = built()
+    assert path.parent == tmp_path / "kept"
+    assert said == ["compiling recorder.cpp of the recorder, for this machine, once"]
+    assert built() == (path, [])
+
+
+@pytest.mark.parametrize("which", ["folder", "file"])
+def test_native_code_that_others_may_have_written_is_not_loaded(built, which):
+    kept, _ = built()
+    stranger = kept.parent if which == "folder" else kept
+    stranger.chmod(0o777)
+    path, said = built()
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.read_text() == "new"
+    assert said[0] == f"{kept.parent}: others may write {stranger}; what is compiled is not kept"
+
+
+def test_without_a_cache_native_code_is_compiled_for_the_process(built, tmp_path):
+    (tmp_path / "kept").write_text("a file, no folder")
+    path, said = built()
+    assert path.is_file()
+    assert said[0] == f"{tmp_path / 'kept'}: File exists; what is compiled is not kept"

@@ -2,45 +2,22 @@
 // empties their tables after each launch, and notes what else happens to memory, in order. A kernel
 // that does not end is let go, with its tables: another launch, or the host, may be what it waits for.
 //
+// No lock is held while the driver works: each thread has the launches that it has begun to itself,
+// and tables are taken and given back.
+//
 // A recording is a folder with two files a process: events-PID.jsonl, an object a line, and
 // sectors-PID.bin, the tables that the events point into.
-#include <cxxabi.h>
 #include <dlfcn.h>
-#include <sanitizer.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <list>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <regex>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
+#include <utility>
 
-#include "ranges.h"
-#include "table.h"
+#include "results.h"
 
 namespace {
 
-constexpr uint64_t MIB = 1 << 20;
-constexpr uint64_t MOST_GPU_MEMORY = 32768 * MIB;  // beyond it places have no number of 32 bits
-constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
-constexpr uint32_t FEWEST_SLOTS = 1 << 16;
-constexpr uint64_t FEWEST_BYTES = 32 * MIB;
-constexpr uint32_t SECTORS_PER_BLOCK = 4096;
-constexpr int FORMAT = 2;
-constexpr int MOST_LATE = 4;  // batches that were let go, in one context
-constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
-constexpr size_t MOST_PARAMETERS = 32768;
-constexpr size_t MAP_BYTES = 64;  // what of a tensor map is used
-constexpr size_t MOST_CODE = 16 * MIB;
+constexpr size_t MOST_CODE = 128 * MIB;
 
 const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},
@@ -53,480 +30,9 @@ const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
 #endif
 };
 
-// Options, from the environment.
-struct Options {
-    std::string folder, patch;
-    uint64_t gpu_memory = 1024 * MIB;
-    uint64_t first = 0, end = UINT64_MAX;  // launches, from 0
-    uint64_t skip = 0, count = UINT64_MAX;  // of those that are chosen otherwise
-    std::string name, range;
-    bool in_region_only = false;
-};
-
-// Device memory for what launches touch.
-struct Tables {
-    Launch layout{};            // pointers and sizes that all launches share
-    uint32_t most_slots = 0;
-    Launch* launches = nullptr;  // on the GPU
-    bool is_in_use = false;
-};
-
-struct Context {
-    bool is_patched = false;
-    bool has_failed = false;
-    std::list<Tables> tables;  // the first is the largest
-};
-
-// A launch that has begun and whose table has not been read.
-struct Pending {
-    uint32_t number;
-    std::string name, parameters;
-};
-
-// Launches that share tables: one, or the nodes of a graph.
-struct Batch {
-    CUcontext context = nullptr;
-    CUstream stream = nullptr;
-    Sanitizer_StreamHandle handle = nullptr;
-    std::thread::id thread;
-    Tables* tables = nullptr;
-    std::vector<Pending> launches;
-};
-
-// What the call that launches was given.
-struct Call {
-    unsigned dynamic_shared = 0;
-    void** parameters = nullptr;
-    void** extra = nullptr;
-};
-
-// The driver calls until the process is gone: what it calls for is never destroyed.
-auto& lock = *new std::recursive_mutex;
-auto& options = *new Options;
-FILE* events = nullptr;
-FILE* sectors = nullptr;
-uint64_t sectors_written = 0;
-auto& context_of = *new std::map<CUcontext, Context>;
-auto& streams = *new std::map<const void*, int>;
-auto& contexts = *new std::map<const void*, int>;
-auto& contexts_said = *new std::set<CUcontext>;
-auto& unpatched = *new std::set<CUmodule>;
-auto& current = *new Batch;
-auto& late = *new std::list<Batch>;
-auto& let_go = *new std::set<std::string>;
-auto& buffer = *new std::vector<char>;
-uint64_t launches_seen = 0, launches_chosen = 0;
-uint32_t next_number = 0;
-bool is_in_region = false;
-bool is_graph_launched = false;
-bool has_given_a_table = false;
-thread_local Call call;
-auto& only_names = *new std::regex;
-auto& never_names = *new std::regex("nccl|nvshmem", std::regex::icase);
-CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
-CUresult (*get_device_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
-CUresult (*get_parameter)(CUfunction, size_t, size_t*, size_t*) = nullptr;
-CUresult (*query)(CUstream) = nullptr;
-CUresult (*push_context)(CUcontext) = nullptr;
-CUresult (*pop_context)(CUcontext*) = nullptr;
-
-std::string text(const char* value) {
-    std::string quoted = "\"";
-    for (const char* c = value == nullptr ? "" : value; *c; ++c) {
-        if (*c == '"' || *c == '\\') quoted += '\\';
-        if (static_cast<unsigned char>(*c) >= 0x20) quoted += *c;
-    }
-    return quoted + '"';
-}
-
-std::string field(const char* name, uint64_t value) {
-    return std::string(", \"") + name + "\": " + std::to_string(value);
-}
-
-void say(const std::string& event) {
-    if (events == nullptr) return;
-    fprintf(events, "{%s}\n", event.c_str());
-    fflush(events);
-}
-
-bool worked(SanitizerResult result, const char* what) {
-    if (result == SANITIZER_SUCCESS) return true;
-    const char* reason = nullptr;
-    sanitizerGetResultString(result, &reason);
-    say("\"event\": \"fault\", \"what\": " + text(what) + ", \"reason\": " + text(reason));
-    return false;
-}
-
-int number_of(std::map<const void*, int>& known, const void* handle) {
-    return known.emplace(handle, static_cast<int>(known.size())).first->second;
-}
-
-// Number a stream; the default stream of a context has a handle, too, if none is given.
-int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
-    if (handle == nullptr) sanitizerGetStreamHandle(context, nullptr, &handle);
-    return number_of(streams, handle);
-}
-
-std::string demangled(const char* name) {
-    if (name == nullptr) return "";
-    int status = 0;
-    char* found = abi::__cxa_demangle(name, nullptr, nullptr, &status);
-    std::string result = status == 0 ? found : name;
-    free(found);
-    return result;
-}
-
-int attribute(CUfunction function, CUfunction_attribute which) {
-    int value = -1;
-    if (get_attribute == nullptr || get_attribute(&value, which, function) != CUDA_SUCCESS) return -1;
-    return value;
-}
-
-void open_files() {
-    const std::string process = std::to_string(getpid());
-    events = fopen((options.folder + "/events-" + process + ".jsonl").c_str(), "w");
-    sectors = fopen((options.folder + "/sectors-" + process + ".bin").c_str(), "wb");
-    say("\"event\": \"recording\"" + field("format", FORMAT) + field("process", getpid()));
-}
-
-// Take device memory of a context for tables.
-bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
-    uint32_t slots = FEWEST_SLOTS;
-    while (8ull * slots <= bytes / 4) slots *= 2;
-    Launch& layout = tables.layout;
-    layout.most_tiles = static_cast<uint32_t>(bytes / 10 / sizeof(TileLoad));
-    const uint64_t fixed = 4ull * slots + layout.most_tiles * sizeof(TileLoad)
-        + MOST_MAPS * sizeof(TensorMap) + MOST_LAUNCHES * sizeof(Launch) + sizeof(Counts);
-    layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Row));
-    void* taken[6] = {};
-    const uint64_t sizes[6] = {
-        4ull * slots, layout.most_sectors * sizeof(Row), layout.most_tiles * sizeof(TileLoad),
-        MOST_MAPS * sizeof(TensorMap), MOST_LAUNCHES * sizeof(Launch), sizeof(Counts)};
-    for (int i = 0; i < 6; ++i) {
-        if (sanitizerAlloc(context, &taken[i], sizes[i]) == SANITIZER_SUCCESS) continue;
-        while (--i >= 0) sanitizerFree(context, taken[i]);
-        return false;
-    }
-    layout.slots = static_cast<uint32_t*>(taken[0]);
-    layout.sectors = static_cast<Row*>(taken[1]);
-    layout.tiles = static_cast<TileLoad*>(taken[2]);
-    layout.maps = static_cast<TensorMap*>(taken[3]);
-    tables.launches = static_cast<Launch*>(taken[4]);
-    layout.counts = static_cast<Counts*>(taken[5]);
-    tables.most_slots = slots;
-    return true;
-}
-
-// Return tables that no launch uses, new ones if there are none yet; nullptr if there can be none.
-Tables* free_tables(CUcontext handle) {
-    Context& context = context_of[handle];
-    for (Tables& tables : context.tables) {
-        if (!tables.is_in_use) return &tables;
-    }
-    if (context.has_failed || context.tables.size() > MOST_LATE) return nullptr;
-    // Behind launches that were let go there are smaller ones.
-    const uint64_t most = options.gpu_memory / (context.tables.empty() ? 1 : 8);
-    Tables tables;
-    for (uint64_t bytes = most; bytes >= FEWEST_BYTES; bytes /= 2) {
-        if (!allocate(handle, bytes, tables)) continue;
-        context.tables.push_back(tables);
-        return &context.tables.back();
-    }
-    context.has_failed = true;
-    say("\"event\": \"fault\", \"what\": \"no GPU memory for the tables\"");
-    return nullptr;
-}
-
-void note_context(const Sanitizer_LaunchData* data) {
-    int major = 0, minor = 0;
-    if (get_device_attribute != nullptr) {
-        get_device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, data->device);
-        get_device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, data->device);
-    }
-    say("\"event\": \"context\"" + field("context", number_of(contexts, data->context))
-        + field("device", static_cast<uint64_t>(data->device))
-        + field("architecture", 10 * major + minor));
-}
-
-bool is_in_selected_region() { return !options.in_region_only || is_in_region; }
-
-// Tell whether to record a launch; count those that are not, too.
-bool is_wanted(const char* name) {
-    if (!is_in_selected_region()) return false;
-    const uint64_t place = launches_seen++;
-    if (place < options.first || place >= options.end) return false;
-    if (!options.range.empty() && !is_in_range(options.range)) return false;
-    if (!options.name.empty() && !std::regex_search(demangled(name), only_names)) return false;
-    const uint64_t chosen = launches_chosen++;
-    return chosen >= options.skip && chosen - options.skip < options.count;
-}
-
-void clear(Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
-    sanitizerMemset(tables.layout.slots, 0, 4ull * slots, stream);
-    sanitizerMemset(tables.layout.counts, 0, sizeof(Counts), stream);
-    sanitizerMemset(tables.layout.maps, 0, MOST_MAPS * sizeof(TensorMap), stream);
-}
-
-uint32_t slots_for(const Sanitizer_LaunchData* data, const Tables& tables) {
-    const uint64_t blocks = uint64_t(data->gridDim_x) * data->gridDim_y * data->gridDim_z;
-    uint64_t slots = FEWEST_SLOTS;
-    while (slots < blocks * SECTORS_PER_BLOCK && slots < tables.most_slots) slots *= 2;
-    return static_cast<uint32_t>(slots);
-}
-
-std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_graph) {
-    const char* name = data->functionName;
-    const auto three = [](uint32_t x, uint32_t y, uint32_t z) {
-        return "[" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + "]";
-    };
-    const int registers = attribute(data->function, CU_FUNC_ATTRIBUTE_NUM_REGS);
-    const int shared = attribute(data->function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-    std::string ranges;
-    for (const std::string& range : open_ranges()) {
-        ranges += (ranges.empty() ? "" : ", ") + text(range.c_str());
-    }
-    return "\"event\": \"kernel\"" + field("number", number)
-        + field("ordinal", launches_seen - 1)
-        + ", \"name\": " + text(demangled(name).c_str()) + ", \"mangled\": " + text(name)
-        + ", \"grid\": " + three(data->gridDim_x, data->gridDim_y, data->gridDim_z)
-        + ", \"block\": " + three(data->blockDim_x, data->blockDim_y, data->blockDim_z)
-        + ", \"cluster\": " + three(data->clusterDim_x, data->clusterDim_y, data->clusterDim_z)
-        + ", \"registers\": " + std::to_string(registers)
-        + ", \"static_shared\": " + std::to_string(shared)
-        + ", \"dynamic_shared\": " + (in_graph ? "-1" : std::to_string(call.dynamic_shared))
-        + field("stream", stream_of(data->context, data->hStream))
-        + field("context", number_of(contexts, data->context))
-        + field("device", static_cast<uint64_t>(data->device)) + field("graph", in_graph)
-        + ", \"ranges\": [" + ranges + "]"
-        + field("grid_id", in_graph ? static_cast<uint32_t>(data->gridId) : number);
-}
-
-void say_state(uint32_t number, const char* state, const std::string& more = "") {
-    say("\"event\": \"tables\"" + field("number", number) + ", \"state\": " + text(state) + more);
-}
-
-// Return the bytes of the parameters that a kernel is given; none where they are not known.
-std::string parameters_of(CUfunction function) {
-    std::string bytes;
-    if (call.parameters != nullptr && get_parameter != nullptr) {
-        size_t at = 0, size = 0;
-        for (size_t i = 0; get_parameter(function, i, &at, &size) == CUDA_SUCCESS; ++i) {
-            if (at + size > MOST_PARAMETERS) return "";
-            bytes.resize(std::max(bytes.size(), at + size));
-            memcpy(&bytes[at], call.parameters[i], size);
-        }
-    } else if (call.extra != nullptr) {
-        const void* from = nullptr;
-        size_t size = 0;
-        for (void** word = call.extra; *word != CU_LAUNCH_PARAM_END; word += 2) {
-            if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER) from = word[1];
-            if (*word == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t*>(word[1]);
-        }
-        if (from != nullptr && size <= MOST_PARAMETERS) {
-            bytes.assign(static_cast<const char*>(from), size);
-        }
-    }
-    return bytes;
-}
-
-std::string hexadecimal(const std::string& bytes) {
-    constexpr char digits[] = "0123456789abcdef";
-    std::string found;
-    for (const unsigned char byte : bytes) {
-        found += digits[byte >> 4];
-        found += digits[byte & 15];
-    }
-    return found;
-}
-
-// Let a launch run without a table: a node of a graph, and a function that had one before, would use it.
-void give_nothing(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (in_graph || has_given_a_table) {
-        sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
-    }
-}
-
-// Give a launch its table.
-void begin(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (!is_wanted(data->functionName)) {
-        give_nothing(data, in_graph);
-        return;
-    }
-    const uint32_t number = ++next_number;
-    if (contexts_said.insert(data->context).second) note_context(data);
-    say(describe(data, number, in_graph));
-    const char* name = data->functionName == nullptr ? "" : data->functionName;
-    const bool is_unpatched = unpatched.count(data->module) != 0;
-    if (is_unpatched || std::regex_search(name, never_names)) {
-        give_nothing(data, in_graph);
-        say_state(number, is_unpatched ? "not patched" : "left out");
-        return;
-    }
-    if (!in_graph) current.tables = free_tables(data->context);
-    if (current.tables == nullptr || current.launches.size() == MOST_LAUNCHES) {
-        give_nothing(data, in_graph);
-        say_state(number, "no table");
-        return;
-    }
-    Launch launch = current.tables->layout;
-    const uint32_t slots = in_graph ? current.tables->most_slots : slots_for(data, *current.tables);
-    if (!in_graph) clear(*current.tables, slots, data->hStream);
-    launch.number = number;
-    launch.slot_mask = slots - 1;
-    launch.is_in_graph = in_graph;
-    launch.grid = static_cast<uint32_t>(data->gridId);
-    Launch* on_gpu = current.tables->launches + current.launches.size();
-    if (!worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
-                "filling a table")
-        || !worked(sanitizerSetLaunchCallbackData(
-                       data->hLaunch, data->function, data->hStream, on_gpu), "giving a table")) {
-        say_state(number, "no table");
-        return;
-    }
-    has_given_a_table = true;
-    const std::string parameters = in_graph ? "" : parameters_of(data->function);
-    current.launches.push_back({number, demangled(name), parameters});
-}
-
-// Write what lies on the GPU; return whether it could be read.
-bool write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream) {
-    buffer.resize(bytes);
-    if (bytes == 0) return true;
-    const bool is_read = worked(
-        sanitizerMemcpyDeviceToHost(buffer.data(), const_cast<void*>(from), bytes, stream), "reading");
-    fwrite(buffer.data(), 1, bytes, sectors);
-    sectors_written += bytes;
-    return is_read;
-}
-
-// Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
-// Its maps are in the buffer.
-void say_parameters(const Pending& launch) {
-    const auto* maps = reinterpret_cast<const TensorMap*>(buffer.data());
-    for (uint32_t i = 0; i < MOST_MAPS && !launch.parameters.empty(); ++i) {
-        if (!maps[i].is_whole) continue;
-        const std::string words(reinterpret_cast<const char*>(maps[i].words), MAP_BYTES);
-        const size_t offset = launch.parameters.find(words);
-        if (offset == std::string::npos) continue;
-        say("\"event\": \"params\"" + field("number", launch.number)
-            + field("at", maps[i].at - offset)
-            + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
-        return;
-    }
-}
-
-// Write what launches touched that have ended.
-void read_back(Batch& batch) {
-    const Launch& layout = batch.tables->layout;
-    // Handles are given to a callback for as long as it runs.
-    sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
-    Counts counts{};
-    std::vector<Launch> done(batch.launches.size());
-    bool is_read = worked(sanitizerMemcpyDeviceToHost(
-                                  &counts, layout.counts, sizeof(counts), batch.handle), "reading")
-        && worked(sanitizerMemcpyDeviceToHost(done.data(), batch.tables->launches,
-                                              done.size() * sizeof(Launch), batch.handle), "reading");
-    const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
-    const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
-    const uint64_t at = sectors_written;
-    is_read &= write_part(layout.sectors, n_sectors * sizeof(Row), batch.handle);
-    const uint64_t tiles_at = sectors_written;
-    is_read &= write_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle);
-    const uint64_t maps_at = sectors_written;
-    if (n_tiles > 0) is_read &= write_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle);
-    fflush(sectors);
-    // Nodes of a graph may have been given one another's tables: what one lost may be any other's.
-    uint32_t lost = 0;
-    for (const Launch& each : done) lost = std::max(lost, each.lost);
-    for (size_t i = 0; i < batch.launches.size(); ++i) {
-        const Pending& launch = batch.launches[i];
-        if (n_tiles > 0) say_parameters(launch);
-        say_state(launch.number, is_read ? "recorded" : "failed",
-                  field("lost", lost) + field("strays", done[i].strays)
-                      + field("sectors_at", at) + field("sectors", n_sectors)
-                      + field("tiles_at", tiles_at) + field("tiles", n_tiles)
-                      + field("maps_at", maps_at) + field("maps", n_tiles > 0 ? MOST_MAPS : 0));
-    }
-    batch.tables->is_in_use = false;
-}
-
-// Tell whether all launches of a stream have ended, some seconds from now at the latest.
-bool has_ended(CUstream stream, double seconds) {
-    const auto start = std::chrono::steady_clock::now();
-    while (query(stream) == CUDA_ERROR_NOT_READY) {
-        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-        if (waited.count() > seconds) return false;
-        if (waited.count() > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    return true;
-}
-
-// Give up launches that were let go: their tables stay in use, since they may still write there.
-std::list<Batch>::iterator give_up(std::list<Batch>::iterator batch) {
-    for (const Pending& launch : batch->launches) say_state(launch.number, "did not end");
-    return late.erase(batch);
-}
-
-// Read what launches that were let go touched, if they have ended since.
-void read_late() {
-    static bool is_reading = false;  // asking a stream is an event that leads here, too
-    if (is_reading || late.empty()) return;
-    is_reading = true;
-    for (auto batch = late.begin(); batch != late.end();) {
-        // A thread's own default stream can be asked by that thread alone.
-        const bool is_mine = batch->stream != CU_STREAM_PER_THREAD
-            || batch->thread == std::this_thread::get_id();
-        if (!is_mine || push_context(batch->context) != CUDA_SUCCESS) {
-            ++batch;
-            continue;
-        }
-        const CUresult state = query(batch->stream);
-        if (state == CUDA_SUCCESS) read_back(*batch);
-        CUcontext popped;
-        pop_context(&popped);
-        if (state == CUDA_SUCCESS) {
-            batch = late.erase(batch);
-        } else {
-            batch = state == CUDA_ERROR_NOT_READY ? std::next(batch) : give_up(batch);
-        }
-    }
-    is_reading = false;
-}
-
-// Give up what waits in a stream, or in any of a context, that is no more.
-void give_up_late(CUcontext context, const CUstream* stream) {
-    read_late();
-    for (auto batch = late.begin(); batch != late.end();) {
-        const bool is_gone = batch->context == context && (!stream || batch->stream == *stream);
-        batch = is_gone ? give_up(batch) : std::next(batch);
-    }
-}
-
-// Wait for launches that have begun, and write what they touched; let go those that do not end.
-void finish(CUcontext context, CUstream stream, Sanitizer_StreamHandle handle) {
-    if (current.launches.empty()) return;
-    current.context = context;
-    current.stream = stream;
-    current.handle = handle;
-    current.thread = std::this_thread::get_id();
-    const std::string& name = current.launches.back().name;
-    if (has_ended(stream, let_go.count(name) ? PATIENCE_ONCE_LET_GO : PATIENCE)) {
-        read_back(current);
-    } else {
-        if (let_go.insert(name).second) {
-            fprintf(stderr, "depgraph: %s has not ended for %g s: the program goes on beside it\n",
-                    name.c_str(), PATIENCE);
-        }
-        current.tables->is_in_use = true;
-        late.push_back(current);
-    }
-    current = Batch();
-    read_late();
-}
-
 // Keep the machine code of a module, which says what no hook sees; a library's own may be too large.
 void keep(const Sanitizer_ResourceModuleData* data) {
-    static int next_module = 0;
+    static std::atomic<int> next_module{0};
     if (data->pCubin == nullptr || data->cubinSize > MOST_CODE) return;
     const std::string path = options.folder + "/module-" + std::to_string(getpid()) + "-"
         + std::to_string(next_module++) + ".cubin";
@@ -538,9 +44,13 @@ void keep(const Sanitizer_ResourceModuleData* data) {
 
 void patch(const Sanitizer_ResourceModuleData* data) {
     keep(data);
-    Context& context = context_of[data->context];
-    if (!context.is_patched) {
-        context.is_patched = true;
+    const Guard one_at_a_time(patching);  // loading the patch loads a module, too
+    bool is_first;
+    {
+        const Guard guard(lock);
+        is_first = !std::exchange(context_of[data->context].is_patched, true);
+    }
+    if (is_first) {
         worked(sanitizerAddPatchesFromFile(options.patch.c_str(), data->context), "loading the patch");
     }
     bool is_whole = true;
@@ -548,6 +58,7 @@ void patch(const Sanitizer_ResourceModuleData* data) {
         is_whole &= worked(sanitizerPatchInstructions(kind, data->module, name), name);
     }
     is_whole &= worked(sanitizerPatchModule(data->module), "patching a module");
+    const Guard guard(lock);
     if (is_whole) {
         unpatched.erase(data->module);
     } else {
@@ -558,12 +69,13 @@ void patch(const Sanitizer_ResourceModuleData* data) {
 void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
     say(std::string("\"event\": \"") + event + "\"" + field("address", data->address)
         + field("bytes", data->size) + field("flags", data->flags)
-        + field("context", number_of(contexts, data->context))
+        + field("context", number_of(data->context))
         + field("stream", stream_of(data->context, data->hStream)));
 }
 
 void note_region(bool begins) {
     is_in_region = begins;
+    const Guard guard(lock);
     say("\"event\": \"region\"" + field("begins", begins) + field("launches", launches_seen));
 }
 
@@ -573,8 +85,8 @@ void note_copy(const Sanitizer_MemcpyData* data) {
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
         + field("to_pitch", data->dstPitch) + field("direction", data->direction)
-        + field("from_context", number_of(contexts, data->srcContext))
-        + field("to_context", number_of(contexts, data->dstContext))
+        + field("from_context", number_of(data->srcContext))
+        + field("to_context", number_of(data->dstContext))
         + field("stream", stream_of(data->apiContext, data->hApiStream)));
 }
 
@@ -582,7 +94,7 @@ void note_memset(const Sanitizer_MemsetData* data) {
     if (!is_in_selected_region()) return;
     say("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
         + field("height", data->height) + field("pitch", data->pitch)
-        + field("element", data->elementSize) + field("context", number_of(contexts, data->context))
+        + field("element", data->elementSize) + field("context", number_of(data->context))
         + field("stream", stream_of(data->context, data->hStream)));
 }
 
@@ -593,19 +105,26 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
         patch(static_cast<const Sanitizer_ResourceModuleData*>(data));
         break;
     case SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC:
+    case SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC:
     case SANITIZER_CBID_RESOURCE_MEMORY_ALLOC_ASYNC:
         note_memory("alloc", memory);
         break;
     case SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_FREE:
+    case SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE:
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC:
         note_memory("free", memory);
         break;
     case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
-        give_up_late(static_cast<const Sanitizer_ResourceContextData*>(data)->context, nullptr);
+        close_context(static_cast<const Sanitizer_ResourceContextData*>(data)->context);
+        break;
+    case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED:
+        forget_context(static_cast<const Sanitizer_ResourceContextData*>(data)->context);
         break;
     case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: {
         const auto* gone = static_cast<const Sanitizer_ResourceStreamData*>(data);
         give_up_late(gone->context, &gone->stream);
+        const Guard guard(lock);
+        streams.erase(gone->hStream);
         break;
     }
     default: break;
@@ -613,21 +132,43 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
 }
 
 void on_launch(Sanitizer_CallbackId id, const void* raw) {
+    if (is_graph_launched) return;
     const auto* data = static_cast<const Sanitizer_LaunchData*>(raw);
     if (id == SANITIZER_CBID_LAUNCH_BEGIN) {
-        lock.lock();  // until the launch ends: one table serves all
-        if (!is_graph_launched) begin(data, false);
+        settle_unended();
+        begin(data, false);
+        current.stream = data->stream;
     } else if (id == SANITIZER_CBID_LAUNCH_END) {
-        if (!is_graph_launched) finish(data->context, data->stream, data->hStream);
-        lock.unlock();
+        finish(data->context, data->stream);
     }
+}
+
+// Note what nobody sees into: a kernel without footprint, opaque, by name.
+void note_opaque(const char* name, CUcontext context, Sanitizer_StreamHandle stream) {
+    if (!is_in_selected_region()) return;
+    say("\"event\": \"opaque\"" + field("number", new_number()) + ", \"name\": " + text(name)
+        + field("stream", stream_of(context, stream)) + field("context", number_of(context)));
 }
 
 void on_node(const Sanitizer_GraphNodeLaunchData* node) {
     if (node->isGraphUpload) return;
-    if (node->nodeType == CU_GRAPH_NODE_TYPE_KERNEL) begin(&node->launchData, true);
-    if (node->nodeType == CU_GRAPH_NODE_TYPE_MEMCPY) note_copy(&node->memcpyData);
-    if (node->nodeType == CU_GRAPH_NODE_TYPE_MEMSET) note_memset(&node->memsetData);
+    switch (static_cast<int>(node->nodeType)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: begin(&node->launchData, true); break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY: note_copy(&node->memcpyData); break;
+    case CU_GRAPH_NODE_TYPE_MEMSET: note_memset(&node->memsetData); break;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: note_memory("alloc", &node->memAllocData); break;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        say("\"event\": \"free\"" + field("address", node->memFreeAddress) + field("bytes", 0)
+            + field("context", number_of(current.context)));
+        break;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        note_opaque("(a node of a CUDA graph that waits on memory)", current.context, current.handle);
+        break;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        note_opaque("(a conditional node of a CUDA graph)", current.context, current.handle);
+        break;
+    default: break;
+    }
 }
 
 void on_graph(Sanitizer_CallbackId id, const void* raw) {
@@ -635,16 +176,36 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
     if (id == SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN) {
         on_node(static_cast<const Sanitizer_GraphNodeLaunchData*>(raw));
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN && !data->isGraphUpload) {
-        lock.lock();
+        settle_unended();
         is_graph_launched = true;
-        current.tables = free_tables(data->context);
+        current.context = data->context;
+        current.stream = data->stream;
+        current.handle = data->hStream;
+        if (is_in_selected_region()) current.tables = take_tables(data->context);
         if (current.tables != nullptr) {
             clear(*current.tables, current.tables->most_slots, data->hStream);
         }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
-        finish(data->context, data->stream, data->hStream);
+        finish(data->context, data->stream);
         is_graph_launched = false;
-        lock.unlock();
+    }
+}
+
+// Writes by a stream are like those of a memset; what it waits for nobody knows.
+void on_memory_operation(Sanitizer_CallbackId id, const Sanitizer_BatchMemopData* data) {
+    if (!is_in_selected_region()) return;
+    if (id == SANITIZER_CBID_BATCH_MEMOP_WRITE) {
+        Sanitizer_MemsetData written{};
+        written.context = data->context;
+        written.hStream = data->hStream;
+        written.address = data->address;
+        written.width = written.height = 1;
+        written.elementSize = data->type == SANITIZER_BATCH_MEMOP_TYPE_64B ? 8 : 4;
+        note_memset(&written);
+    } else {
+        const bool waits = id == SANITIZER_CBID_BATCH_MEMOP_WAIT_BEGIN;
+        note_opaque(waits ? "(a stream that waits on memory)" : "(a stream that adds to memory)",
+                    data->context, data->hStream);
     }
 }
 
@@ -665,13 +226,28 @@ struct LaunchKernelEx {
     void** extra;
 };
 
+struct MemMap {
+    CUdeviceptr address;
+    size_t bytes, offset;
+    CUmemGenericAllocationHandle memory;
+};
+
+struct MemUnmap {
+    CUdeviceptr address;
+    size_t bytes;
+};
+
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
     call = {dynamic_shared, given->kernelParams, extra};
 }
 
 void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
-    if (data->callbackSite != SANITIZER_API_ENTER) return;
+    if (data->callbackSite != SANITIZER_API_ENTER) {
+        if (!current.launches.empty() || is_graph_launched) settle_unended();  // a launch that failed
+        call = Call();
+        return;
+    }
     switch (id) {
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernel:
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz: {
@@ -691,6 +267,17 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         note_call(given, given->sharedMemBytes, nullptr);
         break;
     }
+    case SANITIZER_CBID_DRIVER_API_cuMemMap: {
+        const auto* given = static_cast<const MemMap*>(data->functionParams);
+        say("\"event\": \"map\"" + field("address", given->address) + field("bytes", given->bytes)
+            + field("memory", given->memory) + field("offset", given->offset));
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuMemUnmap: {
+        const auto* given = static_cast<const MemUnmap*>(data->functionParams);
+        say("\"event\": \"unmap\"" + field("address", given->address) + field("bytes", given->bytes));
+        break;
+    }
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
@@ -699,7 +286,6 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
 
 void SANITIZERAPI on_event(
     void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id, const void* data) {
-    const std::lock_guard<std::recursive_mutex> guard(lock);
     switch (domain) {
     case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(id, data); break;
     case SANITIZER_CB_DOMAIN_LAUNCH: on_launch(id, data); break;
@@ -714,6 +300,9 @@ void SANITIZERAPI on_event(
         if (id == SANITIZER_CBID_MEMSET_STARTING) {
             note_memset(static_cast<const Sanitizer_MemsetData*>(data));
         }
+        break;
+    case SANITIZER_CB_DOMAIN_BATCH_MEMOP:
+        on_memory_operation(id, static_cast<const Sanitizer_BatchMemopData*>(data));
         break;
     case SANITIZER_CB_DOMAIN_DRIVER_API:
         on_driver(id, static_cast<const Sanitizer_CallbackData*>(data));
@@ -763,7 +352,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     read_options();
     if (options.folder.empty()) return 1;
     open_files();
-    if (events == nullptr || sectors == nullptr || !read_names()) return 1;
+    if (events < 0 || sectors < 0 || !read_names()) return 1;
+    pthread_atfork(nullptr, nullptr, forget);
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
     const auto find = [&](auto& function, const char* name) {
         function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(driver, name));
@@ -774,12 +364,15 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(query, "cuStreamQuery");
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
+    find(exchange_mode, "cuThreadExchangeStreamCaptureMode");
+    find(error_name, "cuGetErrorName");
     if (query == nullptr || push_context == nullptr || pop_context == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
     if (!worked(sanitizerSubscribe(&subscriber, on_event, nullptr), "subscribing")) return 1;
     for (const auto domain : {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,
                               SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CB_DOMAIN_MEMSET,
-                              SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CB_DOMAIN_SYNCHRONIZE}) {
+                              SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CB_DOMAIN_SYNCHRONIZE,
+                              SANITIZER_CB_DOMAIN_BATCH_MEMOP}) {
         worked(sanitizerEnableDomain(1, subscriber, domain), "listening");
     }
     for (const auto id :
@@ -788,6 +381,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
         worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
     }

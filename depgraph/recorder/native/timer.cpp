@@ -27,9 +27,11 @@ std::string quoted(const char* value) {
 }
 
 std::string demangled(const char* name) {
+    if (name == nullptr) return "";
+    if (strncmp(name, "_Z", 2) != 0) return name;  // not mangled: `f` is not float
     int status = 0;
-    char* found = abi::__cxa_demangle(name == nullptr ? "" : name, nullptr, nullptr, &status);
-    std::string result = status == 0 ? found : name == nullptr ? "" : name;
+    char* found = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+    std::string result = status == 0 ? found : name;
     free(found);
     return result;
 }

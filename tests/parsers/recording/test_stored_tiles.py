@@ -15,7 +15,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
-from depgraph.parsers.recording.touches import _tile_reads
+from depgraph.parsers.recording.touches import _Loaded, _reads_of
 
 A, B, C = 1 << 20, 2 << 20, 3 << 20
 HALF = 6  # code of a type of two bytes
@@ -334,7 +334,7 @@ def test_what_blocks_load_is_every_element_of_their_boxes(data):
     first = st.tuples(*(st.integers(-1, 4).map(lambda n, b=b: n * b) for b in box))
     rows = data.draw(st.lists(st.tuples(st.integers(0, 2), first), min_size=1, max_size=12))
     loaded = tensor(A, sizes, box)
-    blocks, reads = _tile_reads([loads(loaded, *rows)])
+    blocks, reads = _reads_of(_Loaded([loads(loaded, *rows)], []))
     found = {block: set() for block, _ in rows}
     columns = (blocks[reads.block], reads.start, reads.end)
     for block, start, end in zip(*(column.tolist() for column in columns), strict=True):
@@ -351,5 +351,5 @@ def test_what_blocks_load_is_every_element_of_their_boxes(data):
 
 def test_tiles_one_below_another_are_not_taken_for_neighbours():
     loaded = tensor(A, [64, 512], [64, 64])
-    _, reads = _tile_reads([loads(loaded, *((0, (0, 64 * i)) for i in range(8)))])
+    _, reads = _reads_of(_Loaded([loads(loaded, *((0, (0, 64 * i)) for i in range(8)))], []))
     assert (reads.start.tolist(), reads.end.tolist()) == ([A], [A + 2 * 64 * 512])

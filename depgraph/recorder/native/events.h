@@ -1,0 +1,105 @@
+// The files of a recording: events as lines of JSON, and the tables that they point into.
+#pragma once
+
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state.h"
+
+namespace {
+
+constexpr int FORMAT = 2;
+
+std::string text(const char* value) {
+    std::string quoted = "\"";
+    for (const char* c = value == nullptr ? "" : value; *c; ++c) {
+        if (*c == '"' || *c == '\\') quoted += '\\';
+        if (static_cast<unsigned char>(*c) >= 0x20) quoted += *c;
+    }
+    return quoted + '"';
+}
+
+std::string field(const char* name, uint64_t value) {
+    return std::string(", \"") + name + "\": " + std::to_string(value);
+}
+
+// Write all of something to a file, without a buffer that a killed process would lose.
+void write_to(int file, const void* from, size_t bytes) {
+    const char* at = static_cast<const char*>(from);
+    while (bytes > 0) {
+        const ssize_t written = write(file, at, bytes);
+        if (written <= 0) return;
+        at += written;
+        bytes -= written;
+    }
+}
+
+void say(const std::string& event) {
+    const std::string line = "{" + event + "}\n";
+    const std::lock_guard<std::mutex> guard(writing);
+    if (events >= 0) write_to(events, line.data(), line.size());
+}
+
+bool worked(SanitizerResult result, const char* what) {
+    if (result == SANITIZER_SUCCESS) return true;
+    const char* reason = nullptr;
+    sanitizerGetResultString(result, &reason);
+    say("\"event\": \"fault\", \"what\": " + text(what) + ", \"reason\": " + text(reason));
+    return false;
+}
+
+int number_of(CUcontext context) {
+    const Guard guard(lock);
+    int& number = context_of[context].number;
+    if (number < 0) number = contexts_seen++;
+    return number;
+}
+
+// Number a stream; the default stream of a context has a handle, too, if none is given.
+int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
+    if (handle == nullptr) sanitizerGetStreamHandle(context, nullptr, &handle);
+    const Guard guard(lock);
+    const auto [known, is_new] = streams.emplace(handle, Stream{streams_seen, context});
+    streams_seen += is_new;
+    return known->second.number;
+}
+
+std::string demangled(const char* name) {
+    if (name == nullptr) return "";
+    if (strncmp(name, "_Z", 2) != 0) return name;  // not mangled: `f` is not float
+    int status = 0;
+    char* found = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+    std::string result = status == 0 ? found : name;
+    free(found);
+    return result;
+}
+
+int attribute(CUfunction function, CUfunction_attribute which) {
+    int value = -1;
+    if (get_attribute == nullptr || get_attribute(&value, which, function) != CUDA_SUCCESS) return -1;
+    return value;
+}
+
+void open_files() {
+    const std::string process = std::to_string(getpid());
+    const auto open_one = [&](const std::string& name) {
+        const std::string path = options.folder + "/" + name;
+        return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    };
+    events = open_one("events-" + process + ".jsonl");
+    sectors = open_one("sectors-" + process + ".bin");
+    say("\"event\": \"recording\"" + field("format", FORMAT) + field("process", getpid()));
+}
+
+// In a process that was forked the files are those of the other one, and locks may be held by none.
+void forget() {
+    events = sectors = -1;
+    new (&lock) std::recursive_mutex;
+    new (&writing) std::mutex;
+    new (&patching) std::recursive_mutex;
+}
+
+}  // namespace

@@ -1,0 +1,244 @@
+// Launches that end, or do not: what they touched is read and written, or they are let go.
+#pragma once
+
+#include <stdio.h>
+
+#include <chrono>
+#include <utility>
+
+#include "launches.h"
+
+namespace {
+
+// Add what lies on the GPU to what is to be written; return whether it could be read.
+bool read_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream, std::vector<char>& into) {
+    const size_t before = into.size();
+    into.resize(before + bytes);
+    if (bytes == 0) return true;
+    return worked(sanitizerMemcpyDeviceToHost(
+                      into.data() + before, const_cast<void*>(from), bytes, stream), "reading");
+}
+
+// Leave out the places for maps that none has; return how many are left, from some byte on.
+uint64_t drop_free_maps(std::vector<char>& into, uint64_t at) {
+    auto* maps = reinterpret_cast<TensorMap*>(into.data() + at);
+    auto* end = std::remove_if(maps, maps + MOST_MAPS, [](const TensorMap& m) { return !m.is_whole; });
+    into.resize(at + (end - maps) * sizeof(TensorMap));
+    return end - maps;
+}
+
+// Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
+void say_parameters(const Pending& launch, const TensorMap* maps, uint64_t n) {
+    for (uint64_t i = 0; i < n && !launch.parameters.empty(); ++i) {
+        const std::string words(reinterpret_cast<const char*>(maps[i].words), MAP_BYTES);
+        const size_t offset = launch.parameters.find(words);
+        if (offset == std::string::npos) continue;
+        say("\"event\": \"params\"" + field("number", launch.number)
+            + field("at", maps[i].at - offset)
+            + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
+        return;
+    }
+}
+
+// Write what launches touched that have ended.
+void read_back(Batch& batch) {
+    const Launch& layout = batch.tables->layout;
+    // Handles are given to a callback for as long as it runs.
+    sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
+    Counts counts{};
+    std::vector<Launch> done(batch.launches.size());
+    bool is_read = worked(sanitizerMemcpyDeviceToHost(
+                                  &counts, layout.counts, sizeof(counts), batch.handle), "reading")
+        && worked(sanitizerMemcpyDeviceToHost(done.data(), batch.tables->launches,
+                                              done.size() * sizeof(Launch), batch.handle), "reading");
+    const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
+    const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
+    std::vector<char> read;
+    read.reserve(n_sectors * sizeof(Row) + n_tiles * sizeof(TileLoad)
+                 + (n_tiles > 0 ? MOST_MAPS * sizeof(TensorMap) : 0));
+    is_read &= read_part(layout.sectors, n_sectors * sizeof(Row), batch.handle, read);
+    const uint64_t tiles_at = read.size();
+    is_read &= read_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle, read);
+    const uint64_t maps_at = read.size();
+    uint64_t n_maps = 0;
+    if (n_tiles > 0) {
+        is_read &= read_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle, read);
+        n_maps = drop_free_maps(read, maps_at);
+    }
+    give_back(batch.tables);
+    uint64_t at;
+    {
+        const std::lock_guard<std::mutex> guard(writing);
+        at = sectors_written;
+        if (sectors >= 0) write_to(sectors, read.data(), read.size());
+        sectors_written += read.size();
+    }
+    // Nodes of a graph may have been given one another's tables: what one lost may be any other's.
+    uint32_t lost = 0;
+    for (const Launch& each : done) lost = std::max(lost, each.lost);
+    const auto* maps = reinterpret_cast<const TensorMap*>(read.data() + maps_at);
+    for (size_t i = 0; i < batch.launches.size(); ++i) {
+        const Pending& launch = batch.launches[i];
+        say_parameters(launch, maps, n_maps);
+        say_state(launch.number, is_read ? "recorded" : "failed",
+                  field("lost", lost) + field("strays", done[i].strays)
+                      + field("sectors_at", at) + field("sectors", n_sectors)
+                      + field("tiles_at", at + tiles_at) + field("tiles", n_tiles)
+                      + field("maps_at", at + maps_at) + field("maps", n_maps));
+    }
+}
+
+// Ask whether a stream has ended; where another one is captured that may be unknown for now.
+CUresult state_of(CUstream stream) {
+    const CUresult state = query(stream);
+    const bool is_captured = state >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+        && state <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    return is_captured ? CUDA_ERROR_NOT_READY : state;
+}
+
+// Wait for all launches of a stream, some seconds at most; return how it is then.
+CUresult state_after(CUstream stream, double seconds) {
+    const auto start = std::chrono::steady_clock::now();
+    while (true) {
+        const CUresult state = state_of(stream);
+        if (state != CUDA_ERROR_NOT_READY) return state;
+        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+        if (waited.count() > seconds) return state;
+        if (waited.count() > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+}
+
+// Give up launches: their tables stay in use, since they may still write there.
+void give_up(const Batch& batch) {
+    for (const Pending& launch : batch.launches) say_state(launch.number, "did not end");
+}
+
+// Say which kernel ended with an error, which its program will find later, at another call.
+void say_failed(const Batch& batch, CUresult state) {
+    static std::atomic<bool> is_said{false};  // no kernel of this process runs any more
+    for (const Pending& launch : batch.launches) say_state(launch.number, "failed");
+    if (is_said.exchange(true)) return;
+    const char* name = nullptr;
+    if (error_name != nullptr) error_name(state, &name);
+    const size_t n = batch.launches.size();
+    const std::string which = n == 1 ? batch.launches.back().name
+        : "one of the " + std::to_string(n) + " kernels of a CUDA graph";
+    fprintf(stderr, "depgraph: %s ended with %s\n", which.c_str(), name == nullptr ? "an error" : name);
+}
+
+// Read what a batch touched that was let go; return whether that is settled.
+bool is_settled(Batch& batch) {
+    // A thread's own default stream can be asked by that thread alone.
+    const bool is_mine = batch.stream != CU_STREAM_PER_THREAD
+        || batch.thread == std::this_thread::get_id();
+    if (!is_mine || push_context(batch.context) != CUDA_SUCCESS) return false;
+    const CUresult state = state_of(batch.stream);
+    if (state == CUDA_SUCCESS) read_back(batch);
+    CUcontext popped;
+    pop_context(&popped);
+    if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) give_up(batch);
+    return state != CUDA_ERROR_NOT_READY;
+}
+
+// Read what launches that were let go touched, if they have ended since.
+void read_late() {
+    thread_local bool is_reading = false;  // asking a stream is an event that leads here, too
+    if (is_reading) return;
+    std::list<Batch> mine;
+    {
+        const Guard guard(lock);
+        mine.swap(late);
+    }
+    if (mine.empty()) return;
+    is_reading = true;
+    const Relaxed relaxed;
+    mine.remove_if(is_settled);
+    is_reading = false;
+    const Guard guard(lock);
+    late.splice(late.end(), mine);
+}
+
+// Give up what waits in a stream, or in any of a context, that is no more.
+void give_up_late(CUcontext context, const CUstream* stream) {
+    read_late();
+    const Guard guard(lock);
+    late.remove_if([&](const Batch& batch) {
+        const bool is_gone = batch.context == context && (!stream || batch.stream == *stream);
+        if (is_gone) give_up(batch);
+        return is_gone;
+    });
+}
+
+// Forget the tables and streams of a context that is being destroyed.
+void close_context(CUcontext context) {
+    give_up_late(context, nullptr);
+    const Guard guard(lock);
+    const int number = number_of(context);  // what is freed from now on is still its own
+    context_of[context] = Context();
+    context_of[context].number = number;
+    for (auto stream = streams.begin(); stream != streams.end();) {
+        stream = stream->second.context == context ? streams.erase(stream) : std::next(stream);
+    }
+}
+
+// Forget a context that is no more: another one may have its address.
+void forget_context(CUcontext context) {
+    const Guard guard(lock);
+    context_of.erase(context);
+}
+
+// Let the program go on beside launches that have begun.
+void let_go_of(Batch& batch) {
+    const Guard guard(lock);
+    late.push_back(std::move(batch));
+}
+
+// Wait for launches that this thread has begun, and write what they touched; let go those that do
+// not end.
+void finish(CUcontext context, CUstream stream) {
+    Batch batch = std::exchange(current, Batch());
+    if (batch.launches.empty()) {
+        give_back(batch.tables);
+        return;
+    }
+    batch.context = context;
+    batch.stream = stream;
+    batch.thread = std::this_thread::get_id();
+    const std::string name = batch.launches.back().name;
+    double patience = PATIENCE;
+    {
+        const Guard guard(lock);
+        if (let_go.count(name)) patience = PATIENCE_ONCE_LET_GO;
+    }
+    const Relaxed relaxed;
+    const CUresult state = state_after(stream, patience);
+    if (state == CUDA_SUCCESS) {
+        read_back(batch);
+    } else if (state != CUDA_ERROR_NOT_READY) {
+        say_failed(batch, state);
+    } else {
+        {
+            const Guard guard(lock);
+            if (let_go.insert(name).second) {
+                fprintf(stderr, "depgraph: %s has not ended for %g s: the program goes on beside it\n",
+                        name.c_str(), PATIENCE);
+            }
+        }
+        let_go_of(batch);
+    }
+    read_late();
+}
+
+// What this thread began and no event ended: it is read when its stream has ended.
+void settle_unended() {
+    if (current.launches.empty()) {
+        give_back(current.tables);
+    } else {
+        current.thread = std::this_thread::get_id();
+        let_go_of(current);
+    }
+    current = Batch();
+    is_graph_launched = false;
+}
+
+}  // namespace

@@ -1,0 +1,200 @@
+// A driver and a Compute Sanitizer that do nothing but call the recorder, to see what it makes of it
+// without a GPU: kernels "run" where they begin, and touch one sector.
+#include <sanitizer.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "table.h"
+
+extern "C" int InitializeInjection();
+
+namespace {
+
+Sanitizer_CallbackFunc recorder;
+int patches_added = 0;
+thread_local Launch* table = nullptr;
+CUcontext context = reinterpret_cast<CUcontext>(0x1000);
+
+void send(Sanitizer_CallbackDomain domain, int id, const void* data) { recorder(nullptr, domain, id, data); }
+
+Sanitizer_LaunchData launch_data(const char* name) {
+    Sanitizer_LaunchData data{};
+    data.context = context;
+    data.functionName = name;
+    data.gridDim_x = data.gridDim_y = data.gridDim_z = 1;
+    data.blockDim_x = 32;
+    data.blockDim_y = data.blockDim_z = 1;
+    data.hStream = reinterpret_cast<Sanitizer_StreamHandle>(0x2000);
+    return data;
+}
+
+void run() {
+    if (table == nullptr) return;
+    const uint32_t place = table->counts->sectors++;
+    table->sectors[place] = {4096, 0, table->number, 15, 0, 0, 1};
+}
+
+void begin(const char* name) {
+    const auto data = launch_data(name);
+    send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
+    run();
+}
+
+void end(const char* name) {
+    const auto data = launch_data(name);
+    send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
+}
+
+void call_ends(CUresult result) {
+    Sanitizer_CallbackData data{};
+    data.callbackSite = SANITIZER_API_EXIT;
+    data.functionReturnValue = &result;
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuLaunchKernel, &data);
+}
+
+void load_module() {
+    Sanitizer_ResourceModuleData data{};
+    data.context = context;
+    data.module = reinterpret_cast<CUmodule>(0x3000);
+    send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_LOADED, &data);
+}
+
+void memory(int id, uint64_t address) {
+    Sanitizer_ResourceMemoryData data{};
+    data.context = context;
+    data.address = address;
+    send(SANITIZER_CB_DOMAIN_RESOURCE, id, &data);
+}
+
+void destroy_context(const std::function<void()>& meanwhile = [] {}) {
+    Sanitizer_ResourceContextData data{};
+    data.context = context;
+    send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
+    meanwhile();
+    send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
+}
+
+void node(CUgraphNodeType type, const char* name, CUcontext where) {
+    Sanitizer_GraphNodeLaunchData data{};
+    data.nodeType = type;
+    data.launchData = launch_data(name);
+    data.launchData.context = where;
+    send(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
+}
+
+void graph(int id) {
+    Sanitizer_GraphLaunchData data{};
+    data.context = context;
+    send(SANITIZER_CB_DOMAIN_GRAPHS, id, &data);
+}
+
+CUresult& state() {
+    static CUresult value = CUDA_SUCCESS;
+    return value;
+}
+
+const std::map<std::string, std::function<void()>> programs = {
+    {"one launch after another", [] { begin("a"); end("a"); begin("b"); end("b"); }},
+    {"a launch that no event ends", [] {
+        begin("a");
+        call_ends(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        std::thread([] { begin("b"); end("b"); }).join();
+    }},
+    {"a thread that launches while another one does", [] {
+        begin("a");
+        std::thread([] { begin("b"); end("b"); }).join();
+        end("a");
+    }},
+    {"a fork between two launches", [] {
+        begin("a");
+        if (fork() == 0) { begin("child"); end("child"); exit(0); }
+        wait(nullptr);
+        end("a");
+        begin("b");
+        end("b");
+    }},
+    {"a context made again", [] {
+        begin("a"); end("a");
+        destroy_context();
+        load_module();
+        begin("b"); end("b");
+        printf("%d\n", patches_added);
+    }},
+    {"launches that are left out", [] {
+        static Launch of_another{};
+        table = &of_another;
+        begin("a"); end("a");
+        printf("%d\n", table != nullptr);
+        begin("b"); end("b");
+    }},
+    {"memory of a context that ends", [] {
+        memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC, 1);
+        memory(SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC, 2);
+        begin("a"); end("a");
+        destroy_context([] {
+            memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_FREE, 1);
+            memory(SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE, 2);
+        });
+        memory(SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC, 3);
+    }},
+    {"a kernel that fails", [] { begin("a"); state() = CUDA_ERROR_ILLEGAL_ADDRESS; end("a"); }},
+    {"a capture elsewhere", [] {
+        begin("a");
+        state() = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        end("a");
+        state() = CUDA_SUCCESS;
+        begin("b");
+        end("b");
+    }},
+    {"a graph", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "elsewhere", reinterpret_cast<CUcontext>(0x1008));
+        node(CU_GRAPH_NODE_TYPE_CONDITIONAL, "", context);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
+        begin("b");
+        end("b");
+    }},
+};
+
+}  // namespace
+
+extern "C" {
+SanitizerResult sanitizerSubscribe(Sanitizer_SubscriberHandle*, Sanitizer_CallbackFunc function, void*) {
+    recorder = function;
+    return SANITIZER_SUCCESS;
+}
+SanitizerResult sanitizerEnableDomain(uint32_t, Sanitizer_SubscriberHandle, Sanitizer_CallbackDomain) { return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerEnableCallback(uint32_t, Sanitizer_SubscriberHandle, Sanitizer_CallbackDomain, Sanitizer_CallbackId) { return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerAddPatchesFromFile(const char*, CUcontext) { ++patches_added; return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerPatchInstructions(Sanitizer_InstructionId, CUmodule, const char*) { return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerPatchModule(CUmodule) { return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerAlloc(CUcontext, void** at, size_t bytes) { *at = calloc(bytes, 1); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerFree(CUcontext, void* at) { free(at); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemset(void* at, int value, size_t bytes, Sanitizer_StreamHandle) { memset(at, value, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream, Sanitizer_StreamHandle* handle) { *handle = reinterpret_cast<Sanitizer_StreamHandle>(0x2000); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerGetResultString(SanitizerResult, const char** text) { *text = "an error"; return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle, CUfunction, Sanitizer_StreamHandle, const void* data) {
+    table = static_cast<Launch*>(const_cast<void*>(data));
+    return SANITIZER_SUCCESS;
+}
+int state_of_a_stream() { return state(); }  // for the driver's library
+}
+
+int main(int, char** words) {
+    InitializeInjection();
+    load_module();
+    programs.at(words[1])();
+    fflush(stdout);
+    _exit(0);
+}
