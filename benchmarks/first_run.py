@@ -37,7 +37,7 @@ from depgraph.system import compiled
 
 make, found, running = compiled._dispatcher, [], threading.local()
 
-def listen(function):
+def listen(function, options):
     from numba.core import event
 
     class Times(event.Listener):
@@ -55,7 +55,7 @@ def listen(function):
 
     event.register("numba:compile", Times())
     compiled._dispatcher = make
-    return make(function)
+    return make(function, options)
 
 compiled._dispatcher = listen
 try:
