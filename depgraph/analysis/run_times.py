@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import PredictedTime, in_microseconds
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, show_bytes
 from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
     from depgraph.analysis.findings import Findings
-    from depgraph.scenario.trust import Trust
 
 _ANYTHING = 1.02  # a smaller speedup is none
 _IN_PARALLEL = "with independent branches side by side"
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedTime:
-    """A predicted time in microseconds, and the range that nine of ten measured ones lie in.
-
-    Attributes
-    ----------
-    low_us, high_us : float or None
-        None where nobody measured how far such predictions are off.
-    """
-
-    us: float
-    low_us: float | None
-    high_us: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +71,38 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     microsecond = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
     if microsecond is None or math.isinf(scenario.sms) or scenario.launches is not None:
         return None
-    trust = scenario.trust
     # Captured as it is launched, a program keeps what its streams let overlap, and nothing else.
-    parallel = found.graph_prediction.makespan
-    as_graph = max(found.graph_chain / found.launched.speedup, parallel)
-    change, changed, least = "", as_graph, found.bound.lower_bound
-    if found.graph_prediction.speedup > _ANYTHING and as_graph > _ANYTHING * parallel:
-        change, changed = _IN_PARALLEL, parallel
+    launched, parallel = found.launched_graph, found.graph_prediction
+    as_graph = max(launched[1], parallel.time, key=lambda each: each.time)
+    least = found.bound.lower_bound
+    change, changed, program = "", as_graph, scenario
+    if parallel.gain > _ANYTHING and as_graph.time > _ANYTHING * parallel.makespan:
+        change, changed = _IN_PARALLEL, parallel.time
     renamed, chosen, renaming = found.renamed_prediction, found.buffer_set, found.renaming
     if separate_buffers and renamed is not None and chosen is not None and renaming is not None:
         own = [renaming.buffers[number] for number in chosen.buffers]
         size = show_bytes(sum(each.size for each in own))
-        if renamed.makespan < changed:
+        if renamed.makespan < changed.time:
             change = f"with {counted(len(own), 'reused buffer')} ({size}) separated"
-            changed = renamed.makespan
+            changed, program = renamed.time, found.renamed_scenario
         least = ratio(found.bound.serial, chosen.upper_bound)
+    least *= microsecond
+    shown = in_microseconds(as_graph, launched[0], scenario)
+    if shown is None:
+        return None
+    then = in_microseconds(changed, CudaGraph(), program) if change else None
     return Times(
         now_us=None if run is None else run.wall * microsecond,
         now_sms=None if run is None or run.sms == scenario.sms else run.sms,
-        as_graph=_with_range(as_graph * microsecond, trust, least * microsecond),
+        as_graph=_above(shown, least),
         change=change,
-        changed=(
-            _with_range(changed * microsecond, trust, least * microsecond) if change else None
-        ),
-        least_us=least * microsecond,
+        changed=None if then is None else _above(then, least),
+        least_us=least,
     )
 
 
-def _with_range(time: float, trust: Trust | None, least: float) -> PredictedTime:
-    """Add the range to a predicted time: no schedule takes less than the least."""
-    errors = None if trust is None else trust.errors
-    if trust is None or errors is None or not trust.contention:
-        return PredictedTime(time, None, None)
-    off = errors.nine_of_ten  # relative to what was measured
-    low = max(time / (1 + off), min(least, time))
-    return PredictedTime(time, low, time / (1 - off))
+def _above(time: PredictedTime, least: float) -> PredictedTime:
+    """Return a time whose range does not go below what any schedule needs."""
+    if time.low_us is None:
+        return time
+    return replace(time, low_us=max(time.low_us, min(least, time.us)))

@@ -61,10 +61,16 @@ def read_sources(value: object) -> tuple[Source, ...]:
         raise ValueError(expected) from None
 
 
-def _errors(value: object) -> MeasuredErrors:
+def _errors(value: object) -> tuple[MeasuredErrors, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+        raise ValueError("tables [[errors]], one a family of programs (calibrate anew)")
+    return tuple(map(_errors_of_family, value))
+
+
+def _errors_of_family(value: object) -> MeasuredErrors:
     known = {field.key: field.read for field in fields_of(MeasuredErrors)}
     if not isinstance(value, dict) or set(value) != set(known):
-        raise ValueError(f"a table with {', '.join(known)}")
+        raise ValueError(f"tables with {', '.join(known)}")
     read: dict[str, Any] = {}
     for name, reader in known.items():
         try:
@@ -85,5 +91,5 @@ Size = Annotated[int, _size]  # in bytes
 Sizes = Annotated[tuple[int, ...], items(_size, "a list of sizes", 1, _MOST_ITEMS)]
 Rate = Annotated[float, _rate]
 Share = Annotated[float, _share]
-Errors = Annotated[MeasuredErrors, _errors]
+Errors = Annotated[tuple[MeasuredErrors, ...], _errors]
 Sources = Annotated[tuple[Source, ...], read_sources]

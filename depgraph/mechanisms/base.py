@@ -108,6 +108,8 @@ class Mechanism(ABC):
         `asked_by_name` nothing is said of it.
     needs_collectives : bool
         The same for collectives.
+    family : str
+        Programs whose measured errors tell how good its predictions are; "" where none do.
     vendor : str
         "NVIDIA" or "AMD" where only GPUs of one have it.
     least_architecture : int
@@ -126,6 +128,7 @@ class Mechanism(ABC):
     slower_because: ClassVar[str] = ANOMALY
     needs_launches: ClassVar[bool] = False
     needs_collectives: ClassVar[bool] = False
+    family: ClassVar[str] = ""
     vendor: str = ""
     least_architecture: int = 0
     asked_by_name: bool = True
@@ -170,6 +173,14 @@ class Mechanism(ABC):
             If it takes none or other ones.
         """
         raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
+
+    def family_of(self, program: Scenario) -> str:  # noqa: ARG002 - for overriding
+        """Return the family of programs that it makes of this one."""
+        return self.family
+
+    def ways(self, program: Scenario) -> Sequence[Mechanism]:  # noqa: ARG002 - for overriding
+        """Return what hardware may do of it where that is not known: it, unless stated."""
+        return [self]
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:

@@ -15,6 +15,8 @@ from depgraph.timing.launch_model import OFF
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from depgraph.mechanisms.base import Mechanism
+    from depgraph.scenario.scenario import Scenario
     from depgraph.timing.launch_model import LaunchModel
 
 LAUNCHES = "launches"
@@ -199,3 +201,24 @@ class Charges:
     def is_given(self, name: str) -> bool:
         """Tell whether the user gave a cost."""
         return name in self._changed
+
+
+def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
+    """Return the costs of a mechanism in the durations' unit, as far as given the user's own."""
+    try:
+        return Charges(
+            mechanism.costs,
+            costs.get(mechanism.name),
+            unit=scenario.unit,
+            clock_mhz=scenario.clock_mhz,
+            launches=scenario.launch,
+        )
+    except ModelError as error:
+        raise ModelError(f"{mechanism.name}: {error}") from None
+
+
+def without_launch_costs(mechanism: Mechanism, costs: ChangedCosts) -> ChangedCosts:
+    """Return the costs that a user gave, but for those of launches."""
+    launches = {cost.name for cost in mechanism.costs if cost.is_launch}
+    changed = costs.get(mechanism.name, {})
+    return {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}
