@@ -15,6 +15,8 @@ from depgraph.system.time_units import convert_time
 if TYPE_CHECKING:
     from depgraph.analysis.findings import Findings
 
+__all__ = ["PredictedTime", "Times", "times_of"]
+
 _ANYTHING = 1.02  # a smaller speedup is none
 _IN_PARALLEL = "with independent branches side by side"
 
