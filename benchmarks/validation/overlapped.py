@@ -59,10 +59,6 @@ and *both*: there hardware overlapped far less than predicted, *reserved* often 
 although the SMs were free. NCCL launches its blocks in clusters of four on this architecture
 (`NCCL_CGA_CLUSTER_SIZE`), which need room in one group of SMs; whether that is the reason was
 not tried, and clusters are not modelled."""
-OF_BLOCKS = """\
-`NCCL_MAX_CTAS`, or `max_ctas` of a communicator, bounds them; 32 gives 24, as does no limit.
-Sixteen take a sixth longer, eight twice as long, four and two four and eight times (all-reduce of
-512 MiB: 6476 and 12810 us): from a dozen blocks on, more SMs buy little."""
 OF_LADDER = """\
 `samples/workloads/conccl.toml`: a matrix product and an all-gather of equal length on the 304
 CUs of an MI300X, each a fifth slower beside the other. The published shares are means over the
@@ -300,7 +296,6 @@ def overlap_tables() -> str:
     return "\n\n".join([
         "## Computation beside communication", INTRODUCTION,
         "### Measured on two H200s", f"Fitted to half 0: {constants}.", pairs_table(),
-        OF_PAIRS, "### Blocks of NCCL's collectives", OF_BLOCKS,
-        "### ConCCL", OF_LADDER, ladder_table(),
+        OF_PAIRS, "### ConCCL", OF_LADDER, ladder_table(),
         "### FlashOverlap", flashoverlap_line(),
     ]) + "\n"  # fmt: skip
