@@ -19,11 +19,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from pages import replace_tables
 
-from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.launches import DeviceLaunches
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.costs import charges_of
 from depgraph.scenario.build_scenario import build_scenario
 
 if TYPE_CHECKING:
@@ -178,16 +179,7 @@ def tables() -> str:
             f"| {name} | {_shown(chosen)} | {chosen.measured:.0f} | {_shown(best)} | "
             f"{best.measured:.0f} | {best.flat:.0f} |"
         )
-    rows = [
-        "| program | T | launches | predicted | measured | error |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    rows += [
-        f"| {r.name} | {_shown(r)} | {r.launches} | {r.predicted:.1f} | {r.measured:.1f} | "
-        f"{r.error:+.1%} |"
-        for r in found
-    ]
-    return "\n\n".join([summary, "\n".join(best_rows), "\n".join(rows)]) + "\n"
+    return "\n\n".join([summary, "\n".join(best_rows)]) + "\n"
 
 
 def _shown(run: Run) -> str:

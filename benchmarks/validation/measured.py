@@ -6,35 +6,24 @@ import json
 import lzma
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rows import Row
 
-from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
 from depgraph.analysis.measured_programs import (
-    PROGRAMS,
     MeasuredKernel,
     MeasuredProgram,
     Measurements,
-    Prediction,
-    errors_of,
     predict_graph,
 )
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import find_mechanisms, parse_cost
+from depgraph.mechanisms.predicted_time import predicted_time
 from depgraph.mechanisms.streams import Streams
 from depgraph.parsers.measurements import read_measurements
 from depgraph.system.text import counted
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
-if TYPE_CHECKING:
-    from depgraph.gpu.model_file import MeasuredErrors
-    from depgraph.scenario.work_alone import Contention
-
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
-POLICY = "cuda-graph"
-NOT_FITTED = {"h100_sxm": {"h100": (1,), "h100-unseen": (0, 1)}, "h200": {"h200": (0, 1)}}
-"""GPU model to files, and halves of them, that its constants were not fitted to."""
 
 
 @cache
@@ -44,31 +33,21 @@ def measurements(name: str) -> Measurements:
 
 
 @cache
-def predict(name: str, contention: Contention) -> list[Prediction]:
-    """Predict the parallel graph of each program of a file."""
+def graphs(name: str) -> list[Row]:
+    """Predict each program of a file as a graph with its own edges, and as a chain."""
     found = measurements(name)
     gpu = load_gpu(found.gpu)
-    return [predict_graph(program, gpu, contention) for program in found.programs]
-
-
-def row_of(name: str, each: Prediction) -> Row:
-    """Return a prediction as a row of a table."""
-    program = each.program
-    return Row(name, program.name, POLICY, program.serial, each.time, program.parallel)
-
-
-def errors(model: str) -> MeasuredErrors:
-    """Return how far predictions were off on a GPU that was measured."""
-    found, fixed = (
-        [
-            each
-            for name, halves in NOT_FITTED[model].items()
-            for each in predict(name, contention)
-            if each.program.half in halves
-        ]
-        for contention in ("full", "none")
-    )
-    return errors_of(measurements(next(iter(NOT_FITTED[model]))).gpu, PROGRAMS, found, fixed)
+    rows = []
+    for program in found.programs:
+        for as_chain in (False, True):
+            each = predict_graph(program, gpu, as_chain=as_chain)
+            rows.append(
+                Row(
+                    name, program.name, "cuda-graph", program.serial, each.time, each.measured,
+                    each.family, program.half,
+                )
+            )  # fmt: skip
+    return rows
 
 
 def streams_of(program: MeasuredProgram) -> list[int]:
@@ -95,64 +74,67 @@ def streams_of(program: MeasuredProgram) -> list[int]:
 
 
 @cache
-def predict_streams(name: str, *, ahead: bool) -> list[Row]:
-    """Predict each program of a file on streams, the host ahead of the GPU or as measured."""
+def streams(name: str) -> list[Row]:
+    """Predict each program of a file on streams, the host ahead of the GPU."""
     found = measurements(name)
     gpu = load_gpu(found.gpu)
+    ahead = launch_model(LaunchChoice(OF_GPU, {"host": 0.0}), unit="us", gpu=gpu)
     rows = []
     for program in found.programs:
-        time = program.streams_ahead if ahead else program.streams
-        if time is None or program.streams_host is None:
+        if program.streams_ahead is None:
             continue
-        host = 0.0 if ahead else program.streams_host / len(program.kernels)
-        scenario = program.scenario(gpu, "full", streams=streams_of(program))
-        scenario = scenario.with_launch(
-            launch_model(LaunchChoice(OF_GPU, {"host": host}), unit="us", gpu=gpu)
-        )
+        scenario = program.scenario(gpu, "full", streams=streams_of(program)).with_launch(ahead)
         policy = Streams()
-        predicted_time = predicted(policy, {}, scenario)
-        if predicted_time is not None:
-            row = Row(name, program.name, policy.name, program.serial, predicted_time, time)
-            rows.append(row)
+        rows.append(
+            Row(
+                name, program.name, policy.name, program.serial,
+                predicted_time(policy, scenario).time, program.streams_ahead, policy.family,
+                program.half,
+            )
+        )  # fmt: skip
     return rows
 
 
 # How `samples/validation/hardware.cu` launched 20 dependent kernels, and which part of the work of
 # each needs nothing of the one before.
 PDL_MODES = {
-    1: ("pdl(end)", "no trigger", 0.0),
-    2: ("pdl", "early trigger", 0.0),
-    3: ("pdl(end)", "no trigger, half the work before the wait", 0.5),
-    4: ("pdl", "early trigger, half the work before the wait", 0.5),
+    1: ("end", "no trigger", 0.0),
+    2: ("early", "early trigger", 0.0),
+    3: ("end", "no trigger, half the work before the wait", 0.5),
+    4: ("early", "early trigger, half the work before the wait", 0.5),
 }
+NAMES = {
+    (0, "end"): "pdl(end)", (0, "early"): "pdl", (1, "end"): "cuda-graph(programmatic,1)",
+    (1, "early"): "cuda-graph(programmatic)",
+}  # fmt: skip
 
 
-def pdl(name: str) -> list[Row]:
-    """Predict chains of kernels with programmatic dependent launch, the host ahead of the GPU.
+def programmatic(name: str) -> list[Row]:
+    """Predict chains of kernels launched programmatically, into a stream or as a CUDA graph.
 
-    A kernel takes what it took launched as usual, less the gap of the GPU.
+    A kernel takes what it took launched as usual, in the same way, less what the GPU needs between
+    two. The host is ahead of the GPU.
     """
     with lzma.open(FOLDER / f"{name}-hardware.jsonl.xz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     gpu = load_gpu(found[0]["gpu"])
     launch = launch_model(LaunchChoice(OF_GPU, {"host": 0.0}), unit="us", gpu=gpu)
-    chains = [row for row in found if row["what"] == "pdl" and not row["graph"]]
-    plain = {row["blocks"]: row["us"] for row in chains if row["mode"] == 0}
+    chains = [row for row in found if row["what"] == "pdl"]
+    plain = {(row["graph"], row["blocks"]): row["us"] for row in chains if row["mode"] == 0}
     rows = []
     for row in (row for row in chains if row["mode"] in PDL_MODES):
-        mechanism, how, early = PDL_MODES[row["mode"]]
-        blocks, nodes = row["blocks"], row["nodes"]
-        time = plain[blocks] / nodes - launch.gap.value
+        trigger, how, early = PDL_MODES[row["mode"]]
+        blocks, nodes, graph = row["blocks"], row["nodes"], row["graph"]
+        serial = plain[graph, blocks]
+        time = serial / nodes - (launch.path if graph else launch.gap).value
         kernel = MeasuredKernel("spin", (blocks, 1, 1), (row["threads"], 1, 1), 32, 0, time)
         links = [(i, i + 1) for i in range(nodes - 1)]
-        program = MeasuredProgram(
-            "chain", "chain", 1, [kernel] * nodes, links, plain[blocks], row["us"]
-        )
+        program = MeasuredProgram("chain", "chain", 1, [kernel] * nodes, links, serial, row["us"])
         scenario = program.scenario(gpu, "none").with_launch(launch)
-        (policy,) = find_mechanisms([mechanism])
+        (policy,) = find_mechanisms([NAMES[graph, trigger]])
         _, cost, preamble = parse_cost(f"{policy.name}.preamble={early * time}us")
-        charges = charges_of(policy, {policy.name: {cost: preamble}}, scenario)
-        makespan = run_mechanism(policy, scenario, charges)[0].makespan
+        found_time = predicted_time(policy, scenario, {policy.name: {cost: preamble}}).time
         case = f"{counted(blocks, 'block')}, {how}"
-        rows.append(Row(name, case, mechanism, plain[blocks], makespan, row["us"]))
+        family = policy.family_of(scenario)
+        rows.append(Row(name, case, policy.label, serial, found_time, row["us"], family))
     return rows

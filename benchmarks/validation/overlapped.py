@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.program import Collective, Link
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.costs import charges_of
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 
@@ -58,10 +59,6 @@ and *both*: there hardware overlapped far less than predicted, *reserved* often 
 although the SMs were free. NCCL launches its blocks in clusters of four on this architecture
 (`NCCL_CGA_CLUSTER_SIZE`), which need room in one group of SMs; whether that is the reason was
 not tried, and clusters are not modelled."""
-OF_BLOCKS = """\
-`NCCL_MAX_CTAS`, or `max_ctas` of a communicator, bounds them; 32 gives 24, as does no limit.
-Sixteen take a sixth longer, eight twice as long, four and two four and eight times (all-reduce of
-512 MiB: 6476 and 12810 us): from a dozen blocks on, more SMs buy little."""
 OF_LADDER = """\
 `samples/workloads/conccl.toml`: a matrix product and an all-gather of equal length on the 304
 CUs of an MI300X, each a fifth slower beside the other. The published shares are means over the
@@ -265,41 +262,7 @@ def pairs_table() -> str:
     ]
     named = {"sm": "NCCL", "dma": "copy engines", "both": "**both**"}
     lines += [_line(f"{named[e]} | {mode}", half, groups[e, mode, half])
-              for e, mode, half in sorted(groups)]  # fmt: skip
-    return "\n".join(lines)
-
-
-def worst_table() -> str:
-    """Return the worst ten of the runs that nothing was fitted to."""
-    asked = [p for p in pairs() if p.half == 1 and p.mode in ASKED and not p.reserved]
-    worst = sorted(asked, key=lambda p: -abs(p.share(predicted(p)) - p.share(p.measured_us)))[:10]
-    lines = [
-        "| run | mode | ideal | predicted (us) | measured (us) | predicted | measured |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {p.name} | {p.mode} | {p.ideal:.2f}x | {predicted(p):.1f} | {p.measured_us:.1f} | "
-        f"{p.share(predicted(p)):.0%} | {p.share(p.measured_us):.0%} |"
-        for p in worst
-    ]
-    return "\n".join(lines)
-
-
-def blocks_table() -> str:
-    """Return how long collectives take with fewer blocks."""
-    times: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
-    for pair in pairs():
-        if pair.engine == "sm":
-            times[pair.collective, pair.bytes][pair.ctas] = pair.collective_alone_us
-    blocks = sorted({n for found in times.values() for n in found})
-    lines = [
-        f"| collective | MiB | {' | '.join(f'{n} blocks (us)' for n in blocks)} |",
-        "|---|---:|" + "---:|" * len(blocks),
-    ]
-    lines += [
-        f"| {name} | {size >> 20} | {' | '.join(f'{found[n]:.1f}' for n in blocks)} |"
-        for (name, size), found in sorted(times.items())
-    ]
+              for e, mode, half in sorted(groups) if half]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -333,8 +296,6 @@ def overlap_tables() -> str:
     return "\n\n".join([
         "## Computation beside communication", INTRODUCTION,
         "### Measured on two H200s", f"Fitted to half 0: {constants}.", pairs_table(),
-        OF_PAIRS, "The ten worst that nothing was fitted to:", worst_table(),
-        "### Blocks of NCCL's collectives", OF_BLOCKS, blocks_table(),
-        "### ConCCL", OF_LADDER, ladder_table(),
+        OF_PAIRS, "### ConCCL", OF_LADDER, ladder_table(),
         "### FlashOverlap", flashoverlap_line(),
     ]) + "\n"  # fmt: skip

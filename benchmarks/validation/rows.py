@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Time saved, as a share, that is as good as none.
-_NOTHING = 0.03
+from depgraph.analysis.measured_programs import errors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,10 @@ class Row:
         The mechanism that predicts it.
     serial, predicted, measured : float
         Microseconds; `serial` as published, kernels one after another.
+    family : str
+        Programs that it is like.
+    half : int
+        0 where constants may have been fitted to it.
     """
 
     source: str
@@ -32,25 +35,21 @@ class Row:
     serial: float
     predicted: float
     measured: float
+    family: str = ""
+    half: int = 1
 
     @property
     def error(self) -> float:
         """Relative error of the predicted time; above 0 it is too long."""
         return self.predicted / self.measured - 1
 
-    @property
-    def direction_is_right(self) -> bool:
-        """Whether faster or slower than serial is told right; within 3 % both are."""
-        saved = 1 - self.measured / self.serial
-        return abs(saved) < _NOTHING or saved * (1 - self.predicted / self.serial) > 0
-
 
 def summary(rows: list[Row]) -> str:
     """Say in one line how large the errors are."""
-    errors = np.abs([row.error for row in rows])
-    right = np.mean([row.direction_is_right for row in rows])
+    times = np.array([(row.predicted, row.measured, row.serial) for row in rows])
+    found = errors_of("", "", *times.T)
     return (
-        f"{len(rows)} rows: mean error {errors.mean():.1%}, nine of ten within "
-        f"{np.quantile(errors, 0.9):.1%}, worst {errors.max():.1%}; faster or slower told right "
-        f"in {right:.0%}"
+        f"{len(rows)} rows: mean error {found.mean:.1%}, nine of ten within "
+        f"{found.nine_of_ten:.1%}, worst {found.worst:.1%}; faster or slower told right in "
+        f"{found.direction:.0%}"
     )

@@ -10,12 +10,10 @@ import numpy as np
 from depgraph.analysis.compare_mechanisms import run_without_launches
 from depgraph.mechanisms.streams import Streams
 from depgraph.system.ratios import ratio
-from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
     from depgraph.analysis.outcome import Bound
     from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.measured_run import MeasuredRun
 
 
@@ -74,20 +72,3 @@ def as_launched(scenario: Scenario, limits: Bound) -> AsLaunched:
         run=None if scenario.measured is None else scenario.run,
         unit=scenario.unit,
     )
-
-
-def priced(scenario: Scenario) -> Scenario:
-    """Return the scenario with launch costs: those it has, else those of the GPU's model.
-
-    What is predicted to be measured includes what launches cost, even where the user did not ask
-    for it. Durations that are no times have none.
-    """
-    if scenario.launch != OFF:  # the user may have said that launches cost nothing
-        return scenario
-    model: LaunchModel = launch_model(
-        LaunchChoice(OF_GPU, {}),
-        unit=scenario.unit,
-        gpu=scenario.resources.gpu,
-        clock_mhz=scenario.clock_mhz,
-    )
-    return scenario.with_launch(model)

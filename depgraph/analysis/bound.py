@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.basis import Basis
-from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.analysis.outcome import Paths, limits_of, outcome_of
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
+from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.scenario import Scenario

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.analysis.measured_programs import (
-    PROGRAMS,
-    Prediction,
-    errors_of,
+    errors_by_family,
     graph_time,
+    predict_graph,
     with_launches,
 )
 from depgraph.errors import ModelError
@@ -32,10 +31,14 @@ if TYPE_CHECKING:
     from depgraph.gpu.model_file import MeasuredErrors
     from depgraph.scenario.scenario import Scenario
 
+    Errors = tuple[MeasuredErrors, ...]
+
 _SHARING = ("contention", "block_spread", "kernel_lead_us")
-# Where a path forks is not told apart: two constants for it would be fitted to the same programs.
 # What tells most comes first, so that the others need not make up for it.
-_FITTED = (*_SHARING, "graph_path_us", "graph_node_us", "graph_root_us", "graph_launch_us")
+_FITTED = (
+    *_SHARING, "graph_path_us", "graph_node_us", "graph_root_us", "graph_fork_us",
+    "graph_launch_us",
+)  # fmt: skip
 _FACTORS = (1.6, 1.25, 1.1)
 _FEWEST = 8
 # A constant moves by a factor of two only if a hundred programs are predicted better by 0.1 points,
@@ -54,14 +57,12 @@ class Calibration:
     start: Gpu  # the same with the constants that the search began with
     constants_of: str  # the GPU that these are of
     measurements: Measurements
-    fitted: MeasuredErrors  # for the programs that the constants were fitted to
-    before: MeasuredErrors  # with the constants of `start`, for programs that none were fitted to
+    fitted: Errors  # for the programs that the constants were fitted to
+    before: Errors  # with the constants of `start`, for programs that none were fitted to
 
     @property
-    def errors(self) -> MeasuredErrors:
+    def errors(self) -> Errors:
         """For the programs that no constant was fitted to."""
-        if self.gpu.errors is None:
-            raise ModelError("the GPU was not calibrated")
         return self.gpu.errors
 
 
@@ -104,14 +105,12 @@ def calibrate(
     start = _with_all_constants(gpu)
     search = _Search(halves[0], start)
     constants = search.run(on_round)
-    found = with_constants(gpu, constants)
+    found = with_constants(start, constants)
 
-    def errors(programs: Sequence[MeasuredProgram], of: Gpu) -> MeasuredErrors:
-        pairs = [
-            [Prediction(p, graph_time(p.scenario(of, contention))) for p in programs]
-            for contention in ("full", "none")
-        ]
-        return errors_of(measurements.gpu, PROGRAMS, *pairs)
+    def errors(programs: Sequence[MeasuredProgram], of: Gpu) -> Errors:
+        graphs = (predict_graph(p, of) for p in programs)
+        chains = (predict_graph(p, of, as_chain=True) for p in programs)
+        return errors_by_family(measurements.gpu, [*graphs, *chains])
 
     return Calibration(
         gpu=replace(found, errors=errors(halves[1], found)),
@@ -136,18 +135,18 @@ def to_toml(calibration: Calibration) -> str:
     lines += [f"sms = {gpu.sms}", *(f"{name} = {getattr(gpu, name):g}" for name in CONSTANTS)]
     machine = ", ".join(f"{name} {value}" for name, value in of.details.items())
     title = (
-        f"depgraph calibrate on {of.gpu}, fitted to {calibration.fitted.programs} of "
+        f"depgraph calibrate on {of.gpu}, fitted to {sum(p.half == 0 for p in of.programs)} of "
         f"{len(of.programs)} programs{f' ({machine})' if machine else ''}"
     )
     numbers = ", ".join(map(toml_text, CONSTANTS))
     lines += ["", "[[sources]]", f"title = {toml_text(title)}", f"numbers = [{numbers}]", ""]
-    return "\n".join(lines) + "\n" + calibration.errors.to_toml()
+    return "\n".join([*lines, *(errors.to_toml() for errors in calibration.errors)])
 
 
 def with_constants(gpu: Gpu, constants: Mapping[str, float]) -> Gpu:
     """Return a GPU with other constants, and no errors that were found with the old ones."""
     changed: dict[str, Any] = dict(constants)
-    return replace(gpu, errors=None, **changed)
+    return replace(gpu, errors=(), **changed)
 
 
 def _with_all_constants(gpu: Gpu) -> Gpu:
@@ -174,7 +173,6 @@ class _Search:
             for name in _FITTED:
                 best, lowest = self._improve(best, lowest, name, factor)
             on_round(done, len(_FACTORS), self.mean_error(best))
-        best["graph_fork_us"] = best["graph_path_us"]
         return {name: float(f"{value:.{_DIGITS}g}") for name, value in best.items()}
 
     def _improve(
@@ -210,7 +208,7 @@ class _Search:
 
     def mean_error(self, constants: Mapping[str, float]) -> float:
         """Return the mean error of the predicted times."""
-        gpu = with_constants(self.start, {**constants, "graph_fork_us": constants["graph_path_us"]})
+        gpu = with_constants(self.start, constants)
         scenarios = self._with_sharing(gpu)
         times = np.array([graph_time(with_launches(scenario, gpu)) for scenario in scenarios])
         measured = np.array([program.parallel for program in self.programs])

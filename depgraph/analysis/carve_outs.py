@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import charges_of
+from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.scenario.contention import run_contended
 
@@ -41,10 +41,10 @@ def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
     sharing = scenario.sharing
     if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
         return []
+    if not sharing.carve_outs.keep_apart(scenario.is_kernel):
+        return []
     least = np.where(scenario.is_kernel, sharing.carve_outs.least, 0)
     chosen = np.where(scenario.is_kernel, sharing.carve_outs.chosen, _ANY)
-    if least.max(initial=0) <= chosen.min(initial=_ANY):
-        return []
     start, end = _times(without_carve_outs(scenario).contended)
     number = scenario.graph.kernel
     found = []

@@ -10,13 +10,21 @@ import numpy as np
 
 from depgraph.analysis.basis import Basis
 from depgraph.analysis.launch_figures import launch_figures
-from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
+from depgraph.analysis.outcome import (
+    Outcome,
+    Paths,
+    deadlocked,
+    limits_of,
+    outcome_of,
+    with_prediction,
+)
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.graph.program import Communication
-from depgraph.mechanisms import Against, Availability, Charges
+from depgraph.mechanisms import Against, Availability
 from depgraph.mechanisms.child_kernels import Cdp
+from depgraph.mechanisms.costs import charges_of, without_launch_costs
 from depgraph.mechanisms.serial import Serial, serial
-from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
+from depgraph.scenario.contention import contended_bound, contended_serial
 from depgraph.schedule.schedule import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio, share_of_gain
@@ -30,7 +38,8 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.outcome import Bound
     from depgraph.mechanisms import Mechanism, Rules
-    from depgraph.mechanisms.costs import ChangedCosts
+    from depgraph.mechanisms.costs import ChangedCosts, Charges
+    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
     from depgraph.system.steps import Steps
@@ -91,7 +100,8 @@ class Comparison:
             for note in outcome.assumptions:
                 said.setdefault(note, {})[outcome.mechanism] = None
         for outcome in self.outcomes:
-            if outcome.predicted is not None and outcome.against != Against.BLOCK.value:
+            is_predicted = self.basis.has_contention and outcome.predicted is not None
+            if is_predicted and outcome.against != Against.BLOCK.value:
                 said.setdefault(_NOT_BOUNDED, {})[outcome.mechanism] = None
         return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
             f"{name} is left out: {reason}" for name, reason in self.left_out.items()
@@ -133,20 +143,6 @@ def schedule_of(
     return run_mechanism(mechanism, scenario, charges_of(mechanism, costs or {}, scenario))[0]
 
 
-def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
-    """Return the costs of a mechanism in the durations' unit, as far as given the user's own."""
-    try:
-        return Charges(
-            mechanism.costs,
-            costs.get(mechanism.name),
-            unit=scenario.unit,
-            clock_mhz=scenario.clock_mhz,
-            launches=scenario.launch,
-        )
-    except ModelError as error:
-        raise ModelError(f"{mechanism.name}: {error}") from None
-
-
 def run_without_launches(
     mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
 ) -> tuple[Schedule, Rules]:
@@ -155,9 +151,7 @@ def run_without_launches(
     Where launches cost anything, those costs of launches that the user gave are left out too.
     """
     if not scenario.launch.is_off:
-        launches = {cost.name for cost in mechanism.costs if cost.is_launch}
-        changed = costs.get(mechanism.name, {})
-        costs = {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}
+        costs = without_launch_costs(mechanism, costs)
         scenario = scenario.without_launches()
     return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
 
@@ -211,7 +205,7 @@ def compare_mechanisms(
                 contended_serial=contended_serial(contended),
             )
         limits.append(limit)
-        serial_time = predicted(Serial(), {}, sized)
+        chains = _Chains(sized)
         all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
@@ -222,7 +216,7 @@ def compare_mechanisms(
                 left_out[mechanism.label] = f"{lacking} (--hypothetical shows it)"
                 continue
             try:
-                found = _outcome(mechanism, costs, limit, sized, serial_time, all_launched)
+                found = _outcome(mechanism, costs, limit, sized, chains, all_launched)
             except NotApplicableError as error:
                 is_special = mechanism.needs_launches or mechanism.needs_collectives
                 if mechanism.asked_by_name or not is_special:
@@ -256,7 +250,7 @@ def _outcome(
     costs: ChangedCosts,
     limit: Bound,
     scenario: Scenario,
-    serial_time: float | None,
+    chains: _Chains,
     all_launched: float,
 ) -> Outcome:
     """Run a mechanism with launch costs and, where there are any, without."""
@@ -275,14 +269,34 @@ def _outcome(
     if mechanism.needs_launches:
         figures = launch_figures(schedule, rules, scenario, all_launched)
         found = replace(found, launching=figures)
+    if not scenario.is_timed:
+        return found
+    from depgraph.mechanisms.predicted_time import predicted_time
+
     try:
-        time = predicted(mechanism, costs, scenario)
+        time = predicted_time(mechanism, scenario, costs)
     except DeadlockError as error:
         note = f"nothing is predicted: with contention {error.place} waits forever"
         return replace(found, assumptions=(*found.assumptions, note))
-    if serial_time is None or time is None:
-        return found
-    return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))
+    return with_prediction(found, time, chains.of(mechanism), mechanism, scenario)
+
+
+class _Chains:
+    """What the kernels one after another are predicted to take; worked out when asked for."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._known: dict[bool, Predicted] = {}
+
+    def of(self, mechanism: Mechanism) -> Predicted:
+        """Return the chain that is launched in the same way as by a mechanism."""
+        from depgraph.mechanisms.cuda_graph import CudaGraph
+        from depgraph.mechanisms.predicted_time import predicted_chain
+
+        sort = isinstance(mechanism, CudaGraph)
+        if sort not in self._known:
+            self._known[sort] = predicted_chain(mechanism, self._scenario)
+        return self._known[sort]
 
 
 def _beside_communication(found: Outcome, mechanism: Mechanism, scenario: Scenario) -> Outcome:
@@ -311,12 +325,3 @@ def _all_launched(
         return run_mechanism(Cdp(), scenario, charges_of(Cdp(), costs, scenario))[0].makespan
     except DeadlockError:
         return math.inf
-
-
-def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:
-    """Return the makespan of a mechanism with contention; None where that is left out."""
-    if not scenario.has_predictions:
-        return None
-    contended = scenario.contended
-    rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
-    return run_contended(mechanism.label, rules, contended).makespan

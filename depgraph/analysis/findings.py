@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
+from depgraph.analysis.as_launched import AsLaunched, as_launched
 from depgraph.analysis.carve_outs import CarveOutConflict, carve_out_conflicts, without_carve_outs
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import limits_of
-from depgraph.analysis.predictions import chain_as_graph, predict, predict_as_graph
+from depgraph.analysis.predictions import predict, predict_as_graph
 from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
+from depgraph.mechanisms.predicted_time import captured_streams, graph_chain, predicted_time
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import share_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.predictions import Prediction
     from depgraph.analysis.renaming import BufferSet, Renaming
     from depgraph.mechanisms import Mechanism
+    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
 
 _MOST_OF_IT = 0.9
@@ -124,16 +126,19 @@ class Findings:
     @property
     def best_prediction(self) -> Prediction:
         """The cheapest of the policies that ship today among those that are as good as the best."""
-        best = max(each.speedup for each in self.predictions)
-        return next(each for each in self.predictions if each.speedup >= _AS_GOOD * best)
+        best = max(each.gain for each in self.predictions)
+        return next(each for each in self.predictions if each.gain >= _AS_GOOD * best)
+
+    @cached_property
+    def renamed_scenario(self) -> Scenario:
+        """The program with the buffers of `buffer_set` renamed."""
+        texts = () if self.buffer_set is None else self.buffer_set.what_ifs
+        return apply_what_ifs(self.scenario, [parse_what_if(text) for text in texts])
 
     @cached_property
     def renamed_prediction(self) -> Prediction | None:
-        """What a CUDA graph would be measured at with the buffers of `buffer_set` renamed."""
-        if self.buffer_set is None:
-            return None
-        statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
-        return predict_as_graph(apply_what_ifs(self.scenario, statements))
+        """What a CUDA graph of it would be measured at."""
+        return None if self.buffer_set is None else predict_as_graph(self.renamed_scenario)
 
     @property
     def graph_prediction(self) -> Prediction:
@@ -141,19 +146,22 @@ class Findings:
         return next(each for each in self.predictions if each.policy == CudaGraph.name)
 
     @cached_property
+    def launched_graph(self) -> tuple[Mechanism, Predicted]:
+        """The program captured as it is launched, and what that graph would be measured at."""
+        if self.launched.streams <= 1:
+            return graph_chain(self.scenario), self.graph_prediction.chain
+        graph = captured_streams(self.scenario)
+        return graph, predicted_time(graph, self.scenario)
+
+    @cached_property
     def conflicts(self) -> list[CarveOutConflict]:
         """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
-        return carve_out_conflicts(priced(self.scenario))
+        return carve_out_conflicts(self.scenario.priced)
 
     @cached_property
     def together(self) -> Prediction | None:
         """What a CUDA graph would be measured at if any two kernels could share an SM."""
         return predict_as_graph(without_carve_outs(self.scenario)) if self.conflicts else None
-
-    @cached_property
-    def graph_chain(self) -> float:
-        """Makespan of the kernels one after another as a CUDA graph, with launch costs."""
-        return chain_as_graph(self.scenario)
 
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from depgraph.analysis.launch_costs import LaunchCosts
     from depgraph.analysis.launch_figures import LaunchFigures
     from depgraph.errors import DeadlockError
+    from depgraph.gpu.model_file import MeasuredErrors
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
@@ -58,11 +60,19 @@ class Outcome:
     upper_bound: float  # on the speedup over serialized launches, by that bound
     assumptions: tuple[str, ...]
     deadlock: str = ""  # the first block that never runs; empty if all do
-    # predicted, predicted_speedup: makespan, and speedup over serialized launches, as blocks that
-    # share an SM slow each other; None where contention is left out. No bound for fixed durations
-    # holds for them
+    # Makespan that would be measured: as blocks that share an SM slow each other, with what
+    # launches cost. None where durations are no times. No bound for fixed durations holds for it.
     predicted: float | None = None
-    predicted_speedup: float | None = None
+    predicted_us: float | None = None  # the same in microseconds
+    # predicted_low_us, predicted_high_us: the range that nine of ten measured times lie in; None
+    # where nobody measured how far predictions of its family are off
+    predicted_low_us: float | None = None
+    predicted_high_us: float | None = None
+    predicted_serial_us: float | None = None  # the kernels one after another, launched as it is
+    predicted_speedup: float | None = None  # that over `predicted_us`
+    predicted_overlap: float | None = None  # the same without launch costs on either side
+    family: str = ""  # programs whose errors make the range; "" where none are like it
+    errors: MeasuredErrors | None = None  # their errors
     launching: LaunchFigures | None = None  # of a mechanism that is about child kernels
     # Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
     # computation and communication hid each other and neither slowed the other.
@@ -252,6 +262,29 @@ def outcome_of(
         lower_bound=bound,
         upper_bound=possible,
         assumptions=tuple(notes),
+    )
+
+
+def with_prediction(
+    found: Outcome, time: Predicted, chain: Predicted, mechanism: Mechanism, scenario: Scenario
+) -> Outcome:
+    """Add what is predicted, of the mechanism and of the chain that is launched in the same way."""
+    from depgraph.mechanisms.predicted_time import in_microseconds
+
+    shown = in_microseconds(time, mechanism, scenario)
+    if shown is None:
+        return found
+    return replace(
+        found,
+        predicted=time.time,
+        predicted_us=shown.us,
+        predicted_low_us=shown.low_us,
+        predicted_high_us=shown.high_us,
+        predicted_serial_us=scenario.microseconds(chain.time),
+        predicted_speedup=ratio(chain.time, time.time),
+        predicted_overlap=ratio(chain.free, time.free),
+        family=shown.family,
+        errors=shown.errors,
     )
 
 

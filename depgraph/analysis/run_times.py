@@ -6,31 +6,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import PredictedTime, in_microseconds
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, show_bytes
 from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
     from depgraph.analysis.findings import Findings
-    from depgraph.scenario.trust import Trust
+    from depgraph.mechanisms.base import Mechanism
+    from depgraph.mechanisms.predicted_time import Predicted
+    from depgraph.scenario.scenario import Scenario
+
+__all__ = ["PredictedTime", "Times", "times_of"]
 
 _ANYTHING = 1.02  # a smaller speedup is none
 _IN_PARALLEL = "with independent branches side by side"
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedTime:
-    """A predicted time in microseconds, and the range that nine of ten measured ones lie in.
-
-    Attributes
-    ----------
-    low_us, high_us : float or None
-        None where nobody measured how far such predictions are off.
-    """
-
-    us: float
-    low_us: float | None
-    high_us: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +65,14 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What would make a program faster, in the unit of its durations.
+    """What would make a program faster, in the unit of its durations."""
 
-    Attributes
-    ----------
-    as_graph : float
-        The program as a CUDA graph.
-    change : str
-        As in `Times`.
-    changed, least : float
-        With that change, and what any schedule needs.
-    what_ifs : tuple of str
-        That separate the buffers which the change is about.
-    """
-
-    as_graph: float
-    change: str
-    changed: float
-    least: float
-    what_ifs: tuple[str, ...] = ()
+    as_graph: Predicted  # the program as a CUDA graph
+    graph: Mechanism  # that graph
+    change: str  # as in `Times`
+    changed: Predicted  # with that change
+    scenario: Scenario  # with the buffers separated which the change is about
+    least: float  # what any schedule needs
 
 
 def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
@@ -105,21 +85,24 @@ def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
         Whether the verdict proposes to keep buffers apart.
     """
     # Captured as it is launched, a program keeps what its streams let overlap, and nothing else.
-    parallel = found.graph_prediction.makespan
-    as_graph = max(found.graph_chain / found.launched.speedup, parallel)
-    least = found.bound.lower_bound
-    proposal = Proposal(as_graph, "", as_graph, least)
-    if found.graph_prediction.speedup > _ANYTHING and as_graph > _ANYTHING * parallel:
-        proposal = Proposal(as_graph, _IN_PARALLEL, parallel, least)
+    graph, launched = found.launched_graph
+    parallel = found.graph_prediction
+    as_graph = max(launched, parallel.time, key=lambda each: each.time)
+    proposal = Proposal(as_graph, graph, "", as_graph, found.scenario, found.bound.lower_bound)
+    if parallel.gain > _ANYTHING and as_graph.time > _ANYTHING * parallel.makespan:
+        proposal = replace(proposal, change=_IN_PARALLEL, changed=parallel.time)
     renamed, chosen, renaming = found.renamed_prediction, found.buffer_set, found.renaming
     if separate_buffers and renamed is not None and chosen is not None and renaming is not None:
         proposal = replace(proposal, least=ratio(found.bound.serial, chosen.upper_bound))
-        if renamed.makespan < proposal.changed:
+        if renamed.makespan < proposal.changed.time:
             own = [renaming.buffers[number] for number in chosen.buffers]
             size = show_bytes(sum(each.size for each in own))
-            change = f"with {counted(len(own), 'reused buffer')} ({size}) separated"
-            what_ifs = tuple(chosen.what_ifs)
-            proposal = replace(proposal, change=change, changed=renamed.makespan, what_ifs=what_ifs)
+            proposal = replace(
+                proposal,
+                change=f"with {counted(len(own), 'reused buffer')} ({size}) separated",
+                changed=renamed.time,
+                scenario=found.renamed_scenario,
+            )
     return proposal
 
 
@@ -135,26 +118,26 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     microsecond = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
     if microsecond is None or math.isinf(scenario.sms) or scenario.launches is not None:
         return None
-    trust = scenario.trust
     proposal = proposal_of(found, separate_buffers=separate_buffers)
     least = proposal.least * microsecond
+    shown = in_microseconds(proposal.as_graph, proposal.graph, scenario)
+    if shown is None:
+        return None
+    then = None
+    if proposal.change:
+        then = in_microseconds(proposal.changed, CudaGraph(), proposal.scenario)
     return Times(
         now_us=None if run is None else run.wall * microsecond,
         now_sms=None if run is None or run.sms == scenario.sms else run.sms,
-        as_graph=_with_range(proposal.as_graph * microsecond, trust, least),
+        as_graph=_above(shown, least),
         change=proposal.change,
-        changed=(
-            _with_range(proposal.changed * microsecond, trust, least) if proposal.change else None
-        ),
+        changed=None if then is None else _above(then, least),
         least_us=least,
     )
 
 
-def _with_range(time: float, trust: Trust | None, least: float) -> PredictedTime:
-    """Add the range to a predicted time: no schedule takes less than the least."""
-    errors = None if trust is None else trust.errors
-    if trust is None or errors is None or not trust.contention:
-        return PredictedTime(time, None, None)
-    off = errors.nine_of_ten  # relative to what was measured
-    low = max(time / (1 + off), min(least, time))
-    return PredictedTime(time, low, time / (1 - off))
+def _above(time: PredictedTime, least: float) -> PredictedTime:
+    """Return a time whose range does not go below what any schedule needs."""
+    if time.low_us is None:
+        return time
+    return replace(time, low_us=max(time.low_us, min(least, time.us)))

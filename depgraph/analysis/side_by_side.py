@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.as_launched import priced
-from depgraph.analysis.predictions import captured_schedule, chain_schedule, graph_schedule
 from depgraph.analysis.run_times import proposal_of
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import graph_chain, predicted_schedule
 from depgraph.mechanisms.serial import serial
-from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
@@ -61,21 +60,18 @@ def side_by_side(found: Findings, *, separate_buffers: bool) -> SideBySide:
     scenario, streams = found.scenario, found.launched.streams
     if scenario.launches is not None:
         return SideBySide(replace(serial(scenario), name=_CHAIN))
-    is_free = priced(scenario).launch.is_off
-    alone = SideBySide(
-        chain=replace(
-            chain_schedule(scenario),
-            name=_CHAIN if is_free or streams > 1 else "as a CUDA graph",
-        ),
-        streams=(
-            replace(captured_schedule(scenario), name=f"in its {streams} streams")
-            if streams > 1
-            else None
-        ),
-    )
     proposal = proposal_of(found, separate_buffers=separate_buffers)
+    launched = predicted_schedule(proposal.graph, scenario, proposal.as_graph.time)
+    if streams > 1:
+        time = found.graph_prediction.chain.time
+        alone = SideBySide(
+            chain=replace(predicted_schedule(graph_chain(scenario), scenario, time), name=_CHAIN),
+            streams=replace(launched, name=f"in its {streams} streams"),
+        )
+    else:
+        is_free = scenario.priced.launch.is_off
+        alone = SideBySide(replace(launched, name=_CHAIN if is_free else "as a CUDA graph"))
     if not proposal.change:
         return alone
-    statements = [parse_what_if(text) for text in proposal.what_ifs]
-    changed = graph_schedule(apply_what_ifs(scenario, statements))
+    changed = predicted_schedule(CudaGraph(), proposal.scenario, proposal.changed.time)
     return replace(alone, changed=replace(changed, name=proposal.change))

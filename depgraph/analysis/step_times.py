@@ -153,7 +153,8 @@ def _as_graph(activity: Activity, rows: NDArray[np.intp], model: LaunchModel) ->
         if is_kernel[row]:
             nodes += 1
             issued = model.graph.value + nodes * model.node.value
-            begin = max(begin, issued) + model.path.value
+            path = 0.0 if nodes == 1 else model.path.value
+            begin = max(begin, issued) + min(path, model.path_share * (end[row] - start[row]) / US)
         new_end[row] = begin + (end[row] - start[row]) / US
     return float(new_end.max(initial=0.0))
 

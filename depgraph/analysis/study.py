@@ -12,7 +12,6 @@ import numpy as np
 from depgraph.analysis.answer import conclusion_of
 from depgraph.analysis.bound import bound, bound_one
 from depgraph.analysis.compare_mechanisms import (
-    charges_of,
     compare_mechanisms,
     run_mechanism,
     run_without_launches,
@@ -27,6 +26,7 @@ from depgraph.analysis.timeline import Timeline, timeline_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.queries import kernel_slacks
+from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.policy import PRIORITIES

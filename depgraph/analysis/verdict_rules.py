@@ -300,7 +300,7 @@ def _tail_steps(found: Findings) -> list[Step]:
 
 
 def _ships_applies(found: Findings) -> bool:
-    return found.best_prediction.speedup >= LITTLE
+    return found.best_prediction.gain >= LITTLE
 
 
 def _ships(found: Findings) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.costs import Charges
-from depgraph.mechanisms.cuda_graph import graph_rules
-from depgraph.scenario.contention import run_contended
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import in_microseconds, predicted_time
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
-from depgraph.timing.launch_model import LaunchTime, parse_launch
-from depgraph.timing.profile import KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,16 +18,8 @@ if TYPE_CHECKING:
 
     from depgraph.apply.order import Edge
     from depgraph.apply.recorded_call import RecordedCall
-    from depgraph.store.store import Store
-    from depgraph.timing.profile import BlockProfile
-
-_MEMORY_NODE_US = 1.43
-"""What a memset or copy of a CUDA graph takes beyond its profiled time: least squares over the
-chains of the 26 programs of `samples/validation/applied.py` on an H100."""
-_JOIN_US = 1.5
-"""What a kernel that waits for several nodes needs beyond one that waits for one: the best, in
-steps of a quarter, for the graphs that every other of these programs is run as."""
-_MOST_BLOCKS = 100_000  # beyond it, predicting takes longer than measuring is worth
+    from depgraph.mechanisms.predicted_time import PredictedTime
+    from depgraph.timing.profile import BlockProfile, KernelProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +29,11 @@ class Predictor:
     operation: tuple[int | None, ...]
     scenario: Scenario
 
-    def time(self, edges: Sequence[Edge]) -> float:
-        """Return the predicted makespan in microseconds, a CUDA graph's own costs included."""
-        contended = self.scenario.contended
-        source, target = between_operations(self.operation, edges)
-        charges = Charges((), unit=contended.unit, launches=contended.launch)
-        ends = np.array(source, np.int32), np.array(target, np.int32)
-        rules = graph_rules(contended, charges, *ends)
-        waits_for = np.bincount(ends[1], minlength=contended.graph.n_operations)
-        joins = contended.is_kernel & (waits_for > 1)
-        rules = replace(rules, launch=rules.launch + joins * _JOIN_US)
-        return run_contended("applied", rules, contended).makespan
+    def time(self, edges: Sequence[Edge]) -> PredictedTime | None:
+        """Return the predicted time of a graph with these edges, as of any CUDA graph."""
+        ends = [np.array(end, np.int32) for end in between_operations(self.operation, edges)]
+        graph = CudaGraph(edges=(ends[0], ends[1]))
+        return in_microseconds(predicted_time(graph, self.scenario), graph, self.scenario)
 
 
 def between_operations(
@@ -76,34 +59,13 @@ def make_predictor(
     read_profile: Callable[[Path], KernelProfile | BlockProfile],
     tell: Callable[[str], None],
 ) -> Predictor | None:
-    """Return what predicts the only graph of a recording on a GPU; None where that cannot be said.
-
-    No times may be known, or the program may be too large.
-    """
+    """Return what predicts the only graph of a recording on a GPU; else `tell` why not."""
     store, operation = call.store, call.operation
-    graph = store.graph()
-    if graph.n_blocks > _MOST_BLOCKS:
+    if store.graph().n_operations != sum(each is not None for each in operation):
+        tell("nothing is predicted: there are other graphs in the recording, too")
         return None
-    if graph.n_operations != sum(each is not None for each in operation):
-        return None  # other graphs are in the recording, too
-    request = Request(read_profile=read_profile, launch=parse_launch("gpu"))
-    scenario = Scenario.of_store(store, request, tell=tell).on(sms)
-    if scenario.fit is None or not isinstance(scenario.fit.profile, KernelProfile):
+    scenario = Scenario.of_store(store, Request(read_profile=read_profile), tell=tell).on(sms)
+    if scenario.fit is None or not scenario.has_predictions:
+        tell("nothing is predicted: the recording has no times")
         return None
-    scenario = _with_memory_nodes(scenario, store, scenario.fit.profile)
-    # Kernels were timed as nodes of a chain, one right behind the other: their times hold what a
-    # node needs after the one that it waits for.
-    nothing = LaunchTime()
-    scenario = scenario.with_launch(replace(scenario.launch, path=nothing, fork=nothing))
-    return Predictor(operation, scenario) if scenario.has_predictions else None
-
-
-def _with_memory_nodes(scenario: Scenario, store: Store, profile: KernelProfile) -> Scenario:
-    """Let memsets and copies take the time that they took, if those of the profile are they."""
-    memory, copies = profile.memory, store.copies
-    if memory is None or memory.start is None or len(memory) != len(copies):
-        return scenario
-    durations = scenario.durations.copy()
-    in_order = np.argsort(memory.start, kind="stable")
-    durations[[copy.block for copy in copies]] = memory.duration[in_order] / 1000 + _MEMORY_NODE_US
-    return scenario.with_durations(durations)
+    return Predictor(operation, scenario)

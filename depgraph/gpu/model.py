@@ -34,8 +34,9 @@ _LONGEST_NAME = 100
 _BRANDS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct")
 _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
-    "contention", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
-    "graph_fork_us", "graph_root_us", "graph_launch_us",
+    "contention", "contention_gemm32", "contention_convolution", "block_spread", "kernel_lead_us",
+    "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_root_us",
+    "graph_launch_us", "graph_memory_us",
 )  # fmt: skip
 """Predictions rest on them; they are fitted to measurements."""
 
@@ -70,18 +71,22 @@ class Gpu:
     launch_gap_us: Rate | None = None  # before a kernel that was launched in time
     launch_sync_us: Rate | None = None  # what a synchronisation with the host adds
     graph_node_us: Rate | None = None  # of a CUDA graph, a node
-    graph_path_us: Rate | None = None  # between a node and the next
-    graph_fork_us: Rate | None = None  # the same after a node that several wait for
+    graph_path_us: Rate | None = None  # between a node and the next of its branch
+    graph_path_share: Share | None = None  # that is no more than this part of the next one's time
+    graph_fork_us: Rate | None = None  # between a node and one of another branch
     graph_root_us: Rate | None = None  # for each further node that waits for none
     graph_launch_us: Rate | None = None  # once
+    graph_memory_us: Rate | None = None  # of a memset or a copy, beyond its profiled time
     device_stall_cycles: Rate | None = None  # of a warp by a launch from the device
     device_lane_cycles: Rate | None = None  # more for each lane that launches
     device_dispatch_cycles: Rate | None = None  # of each child, one after another, before slots
     device_finish_cycles: Rate | None = None  # until its parent knows that a child has ended
     contention: Rate | None = None  # how blocks on one SM slow each other: see `SmSharing`
+    contention_gemm32: Rate | None = None  # the same of products in FP32 without tensor cores
+    contention_convolution: Rate | None = None  # the same of convolutions in FP32
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
-    errors: Errors | None = None  # of predictions with those three
+    errors: Errors = ()  # of predictions with these constants, by family of programs
     sources: Sources = field(default=(), repr=False, compare=False)
 
     def goes_by(self, name: str) -> bool:
@@ -186,7 +191,7 @@ def load_gpu_file(path: str | Path) -> Gpu:
         given = {key.key: getattr(base, key.key) for key in KEYS}
         del given["name"], given["aliases"]
         if own.keys() & {*CONSTANTS}:
-            given["errors"] = None
+            given["errors"] = ()
     else:
         given = _architecture_numbers(own.get("architecture"))
     sources = own.get("sources", ()) + _without(given.pop("sources", ()), own)

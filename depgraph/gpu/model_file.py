@@ -4,53 +4,37 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from depgraph.system.described import fields_of, items, real, short_text, whole
 from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
-from depgraph.system.text import show_percent
 from depgraph.system.toml_file import toml_text
 
-_LARGEST = 1000  # predicted a thousand times too long
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LARGEST = 1000  # measured or predicted a thousand times too long
 _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredErrors:
-    """How far predictions were off for programs that the constants were not fitted to."""
+    """How far predictions were off for programs of a family that no constant was fitted to."""
 
+    family: Annotated[str, short_text]
     gpu: Annotated[str, short_text]  # that ran them, as CUDA names it
-    what: Annotated[str, short_text]  # which programs they are
     programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
     mean: _Share  # relative error of the predicted time
     nine_of_ten: _Share  # of nine programs in ten at most
     worst: _Share
     direction: _Share  # of the programs told right to be faster or slower than serial
-    fixed_mean: _Share  # the errors without contention: durations of blocks fixed
-    fixed_worst: _Share
-
-    def sentence(self, *, contention: bool) -> str:
-        """Say how far off predictions were, with contention or with fixed durations."""
-        compared = (
-            f"compared with {self.programs} programs measured on an {self.gpu} that no constant "
-            f"was fitted to ({self.what})"
-        )
-        if not contention:
-            return (
-                f"{compared}, times predicted without contention are off by "
-                f"{show_percent(self.fixed_mean)} on average, {show_percent(self.fixed_worst)} at "
-                "worst"
-            )
-        return (
-            f"{compared}, predicted times are off by {show_percent(self.mean)} on average, nine of "
-            f"ten by at most {show_percent(self.nine_of_ten)}, the worst by "
-            f"{show_percent(self.worst)}; faster or slower is told right in "
-            f"{show_percent(self.direction)}"
-        )
+    # low, high: at least nine measured times in ten are from `low` to `high` times the predicted
+    low: _Share
+    high: _Share
 
     def to_toml(self) -> str:
-        """Return the table ``[errors]`` of a GPU's file."""
-        lines = ["[errors]"]
+        """Return the table ``[[errors]]`` of a GPU's file."""
+        lines = ["[[errors]]"]
         for each in fields(self):
             value = getattr(self, each.name)
             shown = toml_text(value) if isinstance(value, str) else f"{round(value, 4):g}"
@@ -58,10 +42,10 @@ class MeasuredErrors:
         return "\n".join(lines) + "\n"
 
 
-def with_errors(file: str, errors: MeasuredErrors) -> str:
+def with_errors(file: str, errors: Iterable[MeasuredErrors]) -> str:
     """Return the text of a GPU's file with these errors, which replace those that it has."""
-    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", file, flags=re.MULTILINE)
-    return f"{rest.rstrip()}\n\n{errors.to_toml()}"
+    rest = re.sub(r"\n*^\[\[errors\]\]\n(?:[^\[\n].*\n)*", "\n", file, flags=re.MULTILINE)
+    return "\n".join([f"{rest.rstrip()}\n", *(each.to_toml() for each in errors)])
 
 
 _MOST_ITEMS = 1000
@@ -115,10 +99,16 @@ def read_sources(value: object) -> tuple[Source, ...]:
         raise ValueError(expected) from None
 
 
-def _errors(value: object) -> MeasuredErrors:
+def _errors(value: object) -> tuple[MeasuredErrors, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+        raise ValueError("tables [[errors]], one a family of programs (calibrate anew)")
+    return tuple(map(_errors_of_family, value))
+
+
+def _errors_of_family(value: object) -> MeasuredErrors:
     known = {field.key: field.read for field in fields_of(MeasuredErrors)}
     if not isinstance(value, dict) or set(value) != set(known):
-        raise ValueError(f"a table with {', '.join(known)}")
+        raise ValueError(f"tables with {', '.join(known)}")
     read: dict[str, Any] = {}
     for name, reader in known.items():
         try:
@@ -139,5 +129,5 @@ Size = Annotated[int, _size]  # in bytes
 Sizes = Annotated[tuple[int, ...], items(_size, "a list of sizes", 1, _MOST_ITEMS)]
 Rate = Annotated[float, _rate]
 Share = Annotated[float, _share]
-Errors = Annotated[MeasuredErrors, _errors]
+Errors = Annotated[tuple[MeasuredErrors, ...], _errors]
 Sources = Annotated[tuple[Source, ...], read_sources]

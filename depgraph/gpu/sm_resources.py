@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.gpu.kernel_classes import contention_of
 from depgraph.gpu.model import Gpu, gpu_for_architecture, load_gpu
 from depgraph.gpu.occupancy import Resource, occupancy
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
@@ -272,13 +275,20 @@ class CarveOuts:
     least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
     chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
 
+    def keep_apart(self, is_kernel: NDArray[np.bool_]) -> bool:
+        """Whether some kernel could not join another one on an SM."""
+        least, chosen = self.least[is_kernel], self.chosen[is_kernel]
+        return bool(len(least) and least.max() > chosen.min())
+
 
 @dataclass(frozen=True, slots=True)
 class SmSharing:
     """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
 
     slowdown: float
-    load: NDArray[np.float64]  # [n_operations] eighths of the registers; 0 for copies and memsets
+    # [n_operations] eighths of the registers, times how much sooner than others a kernel fills an
+    # SM; 0 for copies and memsets
+    load: NDArray[np.float64]
     spread: float  # by what share the work of blocks of one kernel on one SM differs
     # Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
     # scenarios that of each operation, in the unit of the durations.
@@ -287,31 +297,52 @@ class SmSharing:
     # [n_operations] 0 for computation, 1 for communication; None where neither slows the other.
     side: NDArray[np.int64] | None = None
     beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
+    full_load: float = _FULL_LOAD  # the most that an SM can hold
 
     @property
     def best_throughput(self) -> float:
         """The most work times load that an SM does in a unit of time: that of a full one."""
-        return _FULL_LOAD / (1 + self.slowdown * _FULL_LOAD)
+        return self.full_load / (1 + self.slowdown * self.full_load)
 
 
-def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
+def sm_sharing(
+    resources: SmResources,
+    functions: Sequence[str] = (),
+    shape: NDArray[np.int64] | None = None,
+    *,
+    carve_outs: bool,
+) -> SmSharing:
     """Work out how the blocks of a program slow each other.
 
     Of the forms that were tried on 449 programs measured on an H100 and an H200
-    (``samples/validation``), registers told best how much of an SM a block keeps busy.
+    (``samples/validation``), registers told best how much of an SM a block keeps busy, and the
+    class of a kernel how soon a busy SM gains nothing more.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Name of each operation's kernel, default unknown.
+    shape : int64[n_operations, 3], optional
+        Grids; needed with names.
+    carve_outs : bool
+        Whether kernels that need different ones cannot share an SM.
     """
     calibrated = calibrated_gpu(resources.gpu)
+    slowdown = calibrated.contention or 0.0
     share = resources.largest_shares
     if resources.names == RESOURCES:
         registers = resources.need[:, 2] / resources.capacity[2]
         share = np.where(registers > 0, registers, share)
-    load = _FULL_LOAD * share
+    sooner = np.ones(len(share))
+    if functions and shape is not None and slowdown > 0:
+        sooner = contention_of(functions, shape, calibrated) / slowdown
     return SmSharing(
-        slowdown=calibrated.contention or 0.0,
-        load=load,
+        slowdown=slowdown,
+        load=_FULL_LOAD * share * sooner,
         spread=calibrated.block_spread or 0.0,
         lead=calibrated.kernel_lead_us or 0.0,
         carve_outs=_carve_outs(resources) if carve_outs else None,
+        full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
     )
 
 

@@ -103,6 +103,8 @@ class Mechanism(ABC):
         `asked_by_name` nothing is said of it.
     needs_collectives : bool
         The same for collectives.
+    family : str
+        Programs whose measured errors tell how good its predictions are; "" where none do.
     vendor : str
         "NVIDIA" or "AMD" where only GPUs of one have it.
     least_architecture : int
@@ -123,6 +125,7 @@ class Mechanism(ABC):
     slower_because: ClassVar[str] = ANOMALY
     needs_launches: ClassVar[bool] = False
     needs_collectives: ClassVar[bool] = False
+    family: ClassVar[str] = ""
     vendor: str = ""
     least_architecture: int = 0
     of_code: ClassVar[str] = ""
@@ -192,6 +195,14 @@ class Mechanism(ABC):
             raise ModelError(f"give {cls.signature}")
         readers = cls.takes[: len(parameters)]
         return cls(*(r(cls.name, text) for r, text in zip(readers, parameters, strict=True)))
+
+    def family_of(self, program: Scenario) -> str:  # noqa: ARG002 - for overriding
+        """Return the family of programs that it makes of this one."""
+        return self.family
+
+    def ways(self, program: Scenario) -> Sequence[Mechanism]:  # noqa: ARG002 - for overriding
+        """Return what hardware may do of it where that is not known: it, unless stated."""
+        return [self]
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:

@@ -57,6 +57,7 @@ class Flat(Mechanism):
     name = "flat"
     rule = "blocks do the work of their child kernels themselves; kernels as serial"
     cost = "launches: host and gap of each kernel"
+    family = "device launches"
     availability = Availability.SHIPS
     source = "Tang et al., SPAWN, HPCA 2017 (second-hand)"
     needs_launches = True
@@ -94,6 +95,7 @@ class Cdp(Mechanism):
     cost = "the launching warp stalls; launches of the host as serial"
     vendor = "NVIDIA"
     least_architecture = 35
+    family = "device launches"
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, dynamic parallelism"
     costs: ClassVar[tuple[Cost, ...]] = _COSTS
@@ -143,6 +145,7 @@ class Spawn(Mechanism):
         "none has ended, if stall < inline; else as cdp"
     )
     cost = "the launching warp stalls; launches of the host as serial"
+    family = "device launches"
     availability = Availability.HARDWARE
     source = "Tang et al., SPAWN, HPCA 2017 (second-hand)"
     costs: ClassVar[tuple[Cost, ...]] = (

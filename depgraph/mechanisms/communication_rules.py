@@ -62,6 +62,7 @@ class BesideCommunication(Mechanism):
         "kernels that were ready before it are; computation and communication slow each other"
     )
     cost = "launches: host and gap of each kernel"
+    family = "collectives"
     availability = Availability.SHIPS
     source = _CONCCL
     costs = (LAUNCH,)
@@ -196,6 +197,7 @@ class ByCopyEngine(BesideCommunication):
     signature = "c3-dma(k)"
     takes = (whole_number,)
     rule = "copy engines move what collectives do, and take no SM; computation has k SMs fewer"
+    family = "collectives"
     availability = Availability.CODE
     by_dma = True
 
@@ -210,6 +212,7 @@ class TileGroups(BesideCommunication):
         "a part of a collective starts once the blocks that it depends on have ended, on k SMs of "
         "its own if given"
     )
+    family = "collectives"
     availability = Availability.CODE
     source = "FlashOverlap (arXiv 2504.19519; infinigence/FlashOverlap)"
     in_groups = True

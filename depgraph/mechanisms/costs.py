@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
 
 
@@ -228,3 +229,24 @@ def first(program: Scenario, time: float) -> NDArray[np.float64]:
     kernels = np.flatnonzero(program.is_kernel)
     times[kernels[:1]] = time
     return times
+
+
+def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
+    """Return the costs of a mechanism in the durations' unit, as far as given the user's own."""
+    try:
+        return Charges(
+            mechanism.costs,
+            costs.get(mechanism.name),
+            unit=scenario.unit,
+            clock_mhz=scenario.clock_mhz,
+            launches=scenario.launch,
+        )
+    except ModelError as error:
+        raise ModelError(f"{mechanism.name}: {error}") from None
+
+
+def without_launch_costs(mechanism: Mechanism, costs: ChangedCosts) -> ChangedCosts:
+    """Return the costs that a user gave, but for those of launches."""
+    launches = {cost.name for cost in mechanism.costs if cost.is_launch}
+    changed = costs.get(mechanism.name, {})
+    return {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}

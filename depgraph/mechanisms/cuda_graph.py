@@ -9,9 +9,10 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
-from depgraph.mechanisms.costs import Charges, Cost, Launching, first, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
-from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Gates, Rules
+from depgraph.mechanisms.serial import graph_paths
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.scenario.scenario import Scenario
+    from depgraph.timing.launch_model import LaunchModel
 
 END, LAUNCH_ORDER, PROGRAMMATIC = "end", "launch-order", "programmatic"
+CHAINS = "chains"
 
 
 class CudaGraph(Mechanism):
@@ -33,6 +36,10 @@ class CudaGraph(Mechanism):
         or once all have triggered.
     trigger : float
         Share of its work after which a block triggers.
+    edges : pair of int32[n], optional
+        Sources and targets of the edges, operations; default the true dependences.
+    turned : bool
+        Whether branches start in the opposite of launch order.
     """
 
     name = "cuda-graph"
@@ -55,15 +62,28 @@ class CudaGraph(Mechanism):
 
     costs = (
         Cost(
+            "preamble", 0.0, "us", "of other ports than end: work of a block that needs nothing of "
+            "the kernels before", "none assumed: only the rule",
+        ),
+        Cost(
             "release", 0.35, "us", "from the end of the kernels before until blocks that wait in "
             "their slots run on", "--launch; benchmarks/block_placement.cu on an H200: chains of "
             "kernels of 10 us", is_launch=True,
         ),
     )  # fmt: skip
 
-    def __init__(self, port: str = END, trigger: float = 0.0) -> None:
+    def __init__(
+        self,
+        port: str = END,
+        trigger: float = 0.0,
+        *,
+        edges: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
+        turned: bool = False,
+    ) -> None:
         self.port = port
         self.trigger = trigger
+        self.edges = edges
+        self.turned = turned
         if port != END:
             self.vendor, self.least_architecture = "NVIDIA", FIRST_ARCHITECTURE
 
@@ -91,7 +111,7 @@ class CudaGraph(Mechanism):
 
     def lacking_code(self, program: Scenario) -> str:
         """Say whether kernels wait for those that they depend on, and those trigger."""
-        source, target = dependent_operations(program.graph)
+        source, target = self._edges(program)
         early = self._early(program, source, target)
         triggers = self.port == PROGRAMMATIC
         return lacking_code(program, source[early], target[early], triggers=triggers)
@@ -103,35 +123,107 @@ class CudaGraph(Mechanism):
         both: NDArray[np.bool_] = program.is_kernel[source] & program.is_kernel[target]
         return both & (self.port != END)
 
+    def family_of(self, program: Scenario) -> str:
+        """Tell by the branches and the edges between them, or the port."""
+        if self.port != END:
+            return "programmatic ports"
+        source, target = self._edges(program)
+        is_kernel = program.is_kernel
+        _, branch = _latencies(program, program.launch, source, target)
+        if len(np.unique(branch[is_kernel])) <= 1:
+            return CHAINS
+        if (branch[source] != branch[target]).any():
+            return "re-edged graphs"
+        if not (is_kernel[source] & is_kernel[target]).any():
+            names = [name for name, own in zip(program.functions, is_kernel, strict=False) if own]
+            return "fans" if len(set(names)) <= 1 else "pairs"
+        return "branches"
+
+    def ways(self, program: Scenario) -> Sequence[Mechanism]:
+        """Return it with branches that start in launch order and in the opposite one."""
+        _, branch = _latencies(program, program.launch, *self._edges(program))
+        if len(np.unique(branch[program.is_kernel])) <= 1:
+            return [self]
+        other = CudaGraph(self.port, self.trigger, edges=self.edges, turned=not self.turned)
+        return [self, other]
+
+    def _edges(self, program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self.edges or dependent_operations(program.graph)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
-        source, target = dependent_operations(program.graph)
-        rules = graph_rules(program, charges, source, target)
+        source, target = self._edges(program)
+        rules = graph_rules(program, charges, source, target, turned=self.turned)
         early = self._early(program, source, target)
         if not early.any():
             return rules
-        release = charges.time("release")
+        release, preamble = charges.time("release"), charges.time("preamble")
         event = ALL_TRIGGERED if self.trigger else ALL_PLACED
         gates = Gates.between(source[~early], target[~early], ALL_ENDED)
         gates += Gates.between(source[early], target[early], event)
-        gates += Gates.between(source[early], target[early], ALL_ENDED, holds=True, lead=-release)
-        return replace(rules, gates=gates, trigger=self.trigger or 1.0)
+        gates += Gates.between(
+            source[early], target[early], ALL_ENDED, holds=True, lead=preamble - release
+        )
+        against = Against.WORK if preamble else Against.BLOCK
+        return replace(rules, gates=gates, trigger=self.trigger or 1.0, against=against)
 
 
 def graph_rules(
-    program: Scenario, charges: Charges, source: NDArray[np.int32], target: NDArray[np.int32]
+    program: Scenario,
+    charges: Charges,
+    source: NDArray[np.int32],
+    target: NDArray[np.int32],
+    *,
+    turned: bool = False,
 ) -> Rules:
-    """Return the rules of a CUDA graph in which each target operation waits for its source."""
+    """Return the rules of a CUDA graph in which each target operation waits for its source.
+
+    Which branch the driver starts first is not known: `turned` is the opposite of launch order.
+    """
     model = charges.launches
-    latency = np.zeros(program.graph.n_operations)
-    latency[target] = model.path.value
-    is_fork = np.bincount(source, minlength=len(latency)) > 1
-    latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
-    enter = program.is_kernel * model.node.value + first(program, model.graph.value)
+    latency, branch = _latencies(program, model, source, target)
     # Roots become known one after another, beside the other nodes.
     waits = np.bincount(target, minlength=len(latency)) > 0
     roots = np.flatnonzero(program.is_kernel & ~waits)
-    known = np.cumsum(enter)[roots] - model.graph.value
-    latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+    entry = np.arange(len(latency))
+    entry[roots] = roots[:: -1 if turned else 1]
+    enter = program.is_kernel * float(model.node.value)
+    known = np.cumsum(enter)[roots]
+    latency[entry[roots]] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+    enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)
-    return gated(program, launching, Gates.between(source, target, ALL_ENDED))
+    rules = gated(program, launching, Gates.between(source, target, ALL_ENDED))
+    if not turned:
+        return rules
+    by_branch = np.lexsort((np.arange(len(branch)), -branch))
+    blocks = [np.arange(*program.graph.first_block[k : k + 2]) for k in by_branch]
+    return replace(rules, entry=entry, order=np.concatenate(blocks))
+
+
+def _latencies(
+    program: Scenario, model: LaunchModel, source: NDArray[np.int32], target: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return what each operation needs after those that it waits for, and its branch.
+
+    An operation continues the branch of the last of them to end that no other continues; after one
+    of another branch it starts later. float64[n_operations], int64[n_operations].
+    """
+    times = program.kernel_times
+    path = graph_paths(program.with_launch(model))
+    fork = np.maximum(path, model.fork.value)
+    latency, ended, branch = np.zeros(len(times)), times.copy(), np.arange(len(times))
+    is_continued = np.zeros(len(times), np.bool_)
+    sources = source[np.argsort(target, kind="stable")]
+    begin = np.searchsorted(np.sort(target), np.arange(len(times) + 1))
+    for operation in np.flatnonzero(np.diff(begin)).tolist():
+        before = sources[begin[operation] : begin[operation + 1]]
+        ready = ended[before] + fork[operation]
+        own = before[~is_continued[before]]
+        if len(own):
+            last = own[np.argmax(ended[own])]
+            is_continued[last] = True
+            branch[operation] = branch[last]
+            ready[before == last] = ended[last] + path[operation]
+        latency[operation] = ready.max() - ended[before].max()
+        ended[operation] += ready.max()
+    return latency, branch

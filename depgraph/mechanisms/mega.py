@@ -42,6 +42,7 @@ class MegaKernel(Mechanism):
         "ready: it takes the oldest task that may run; kernel: all workers wait after each kernel"
     )
     cost = "a time for each task; launches: one, of the whole program"
+    family = "megakernels"
     availability = Availability.CODE
     source = _PAPERS
     costs: ClassVar[tuple[Cost, ...]] = (

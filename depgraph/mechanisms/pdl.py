@@ -42,6 +42,7 @@ class ProgrammaticDependentLaunch(Mechanism):
         "slots held while waiting; launches: the host issues each kernel; the gap before the first "
         "of a stream, before others a shorter one after the trigger, and one after the wait"
     )
+    family = "PDL"
     availability = Availability.SHIPS
     vendor = "NVIDIA"
     least_architecture = FIRST_ARCHITECTURE

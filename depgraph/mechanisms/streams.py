@@ -42,6 +42,7 @@ class Streams(Mechanism):
         "another stream that it depends on"
     )
     cost = "launches: host and gap of each kernel"
+    family = "streams"
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, streams and events"
     costs = (LAUNCH,)

@@ -12,13 +12,11 @@ from warnings import warn
 import numpy as np
 
 from depgraph.dependence.possible import uncertainty
-from depgraph.gpu.sm_resources import sm_resources, sm_sharing
+from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.scenario.described_graph import described_graph
-from depgraph.scenario.operation_facts import OperationFacts
+from depgraph.scenario.prediction_facts import PredictionFacts
 from depgraph.scenario.trust import trust_in
-from depgraph.scenario.work_alone import work_of_blocks
-from depgraph.system.time_units import convert_time
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.sm_resources import SmResources, SmSharing
+    from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary
@@ -58,7 +56,7 @@ class MeasuredSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario(OperationFacts):
+class Scenario(PredictionFacts):
     """A program, how long its blocks take, and the GPU that it is to run on.
 
     What-ifs have been applied: everything here is of the changed program.
@@ -196,40 +194,6 @@ class Scenario(OperationFacts):
     def resources(self) -> SmResources:
         """What one SM holds, and what blocks take of it."""
         return self.resources_of(self.graph)
-
-    @cached_property
-    def sharing(self) -> SmSharing | None:
-        """How blocks on one SM slow each other; None where predictions have no contention.
-
-        Durations that count instructions are no times: nothing is measured that contention could be
-        fitted to. With child kernels no schedule has it.
-        """
-        is_timed = self.unit != "instructions" and self.launches is None
-        if self.contention == "none" or not is_timed:
-            return None
-        return sm_sharing(self.resources, carve_outs=self.contention == "full")
-
-    @property
-    def has_predictions(self) -> bool:
-        """Whether schedules are made with contention too: never without a limit of SMs."""
-        return self.sharing is not None and not math.isinf(self.sms)
-
-    @cached_property
-    def _work_of_blocks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        on = self.measured_on(self.graph) if self.measured_on else self.resources
-        microsecond = convert_time(1.0, "us", self.unit, self.clock_mhz) or 0.0
-        return work_of_blocks(
-            self.graph, self.timing, on, self.measured_sms, self.contention, microsecond
-        )
-
-    @property
-    def contended(self) -> Scenario:
-        """The same, the durations being what blocks would take at a rate of 1."""
-        work, lead = self._work_of_blocks
-        same = self._with("timing", replace(self.timing, values=work))
-        if self.sharing is not None:
-            vars(same)["sharing"] = replace(self.sharing, lead=lead)
-        return same
 
     @property
     def occupancy(self) -> NDArray[np.int64]:

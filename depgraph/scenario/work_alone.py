@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from depgraph.gpu.sm_resources import sm_sharing
 from depgraph.schedule.policy import IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.timing.durations import kernel_makespans
@@ -18,7 +17,7 @@ from depgraph.timing.durations import kernel_makespans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.gpu.sm_resources import SmResources
+    from depgraph.gpu.sm_resources import SmResources, SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.timing.durations import Durations
 
@@ -35,16 +34,16 @@ def work_of_blocks(
     timing: Durations,
     on: SmResources,
     sms: int | None,
-    contention: Contention,
+    sharing: SmSharing,
     microsecond: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
 
-    `on` and `sms` (None for those of its model) are of the GPU that durations were measured on; the
-    part, float64[n_operations], is 0 for copies and memsets; `microsecond` is in their unit.
+    `on`, `sms` (None for those of its model) and `sharing` are of the GPU that durations were
+    measured on; the part, float64[n_operations], is 0 for copies and memsets; `microsecond` is in
+    their unit.
     """
     durations, sms = timing.values, sms or on.gpu.sms
-    sharing = sm_sharing(on, carve_outs=contention == "full")
     alone = kernel_makespans(graph, durations, on.occupancy * sms)
     most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
     lead = np.minimum(sharing.lead * microsecond, most) * (graph.kernel >= 0)

@@ -11,7 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
-from depgraph.timing.matched_profile import memory_operations, nor_more
+from depgraph.timing.matched_profile import memory_node_times, memory_operations, nor_more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,9 +215,11 @@ def matched_durations(
     if memory:
         time = show_number(sum(m.time for m in memory))
         count = sum(m.count for m in memory)
+        copies = int((graph.kernel < 0).sum())
+        who = "predictions have" if memory_node_times(match, copies) is not None else "nothing has"
         notes.append(
             f"memsets and copies between kernels of the profile: {count}, {time} {match.unit} in "
-            "all; no schedule has them"
+            f"all; {who} them"
         )
     if latency:
         notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _TIMES = {
     "sync": ("launch_sync_us", "synchronisation"),
     "node": ("graph_node_us", "CUDA graph a node"),
     "path": ("graph_path_us", "on a path"),
-    "fork": ("graph_fork_us", "after a fork"),
+    "fork": ("graph_fork_us", "from branch to branch"),
     "root": ("graph_root_us", "a further root"),
     "graph": ("graph_launch_us", "for launching it"),
 }
@@ -58,12 +59,14 @@ class LaunchModel:
     sync: LaunchTime = LaunchTime()
     # What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
     node: LaunchTime = LaunchTime()
-    # What a CUDA graph needs between a node and the one that waits for it.
+    # What a CUDA graph needs between a node and the next of its branch.
     path: LaunchTime = LaunchTime()
-    fork: LaunchTime = LaunchTime()  # the same after a node that several wait for
+    fork: LaunchTime = LaunchTime()  # the same between nodes of different branches
     # What each kernel after the first costs that waits for no other one of its CUDA graph.
     root: LaunchTime = LaunchTime()
     graph: LaunchTime = LaunchTime()  # what launching a CUDA graph needs, once
+    # The part of a kernel's time that the path to it takes at most: short kernels hide it.
+    path_share: float = math.inf
     notes: tuple[str, ...] = ()  # what the user should know of these times
 
     @property
@@ -180,6 +183,8 @@ def launch_model(
             raise ModelError(message)
         model = _of_run(model, run)
     given: dict[str, Any] = {n: LaunchTime(t, _GIVEN) for n, t in choice.times.items()}
+    if "path" in given:
+        given["path_share"] = math.inf
     return replace(model, **given)
 
 
@@ -199,7 +204,8 @@ def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
         source = next((s.title for s in whose.sources if key in s.numbers), "its file")
         of = f"of the {whose.name}" + ("" if stated else f", as the {gpu.name} was not measured")
         times[name] = LaunchTime(value, f"{of}: {source}")
-    return LaunchModel(**times)
+    share = gpu.graph_path_share if gpu.graph_path_us is not None else other.graph_path_share
+    return LaunchModel(**times, path_share=math.inf if share is None else share)
 
 
 def _of_run(model: LaunchModel, run: MeasuredRun) -> LaunchModel:

@@ -275,6 +275,18 @@ def memory_operations(match: Match) -> list[MemoryOperations]:
     return found
 
 
+def memory_node_times(match: Match | None, nodes: int) -> NDArray[np.float64] | None:
+    """Return the times of memsets and copies, float64[nodes], in order; None if others are meant.
+
+    Those of the profile are taken for the program's where they are as many.
+    """
+    memory = None if match is None else match.profile.memory
+    if match is None or memory is None or memory.start is None or len(memory) != nodes:
+        return None
+    times: NDArray[np.float64] = memory.duration[np.argsort(memory.start, kind="stable")]
+    return times * match.scale
+
+
 def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return iteration and place of the matched kernel that starts next, -1 where none does."""
     profile, memory = match.profile, match.profile.memory

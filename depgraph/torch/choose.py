@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from depgraph.apply.order import Edge
     from depgraph.apply.recorded_call import RecordedCall
     from depgraph.apply.verdicts import Verdicts
+    from depgraph.mechanisms.predicted_time import PredictedTime
     from depgraph.torch.bindings import Bindings, Slot
     from depgraph.torch.parallel import Request
     from depgraph.torch.parallelized import Parallelized
@@ -113,7 +114,7 @@ def _measured(
     plain: Plain,
     base: Graph,
     verdicts: Verdicts,
-    predict: Callable[[tuple[Edge, ...]], float | None],
+    predict: Callable[[tuple[Edge, ...]], PredictedTime | None],
     notes: list[str],
 ) -> _Choice:
     """Measure the graphs that passed, each in turn with the plain one."""
@@ -121,7 +122,7 @@ def _measured(
     with bench.instantiated(plain) as as_captured:
         choice = _Choice(bench.times([as_captured], restores, PLAIN)[0])
     edges = base.program.captured.edges
-    choice.rows.append(Tried(PLAIN, len(edges), predict(edges), choice.plain_us))
+    choice.rows.append(Tried.of(PLAIN, len(edges), predict(edges), choice.plain_us))
     passed = sorted((v for v in verdicts.graphs if not v.wrong), key=lambda v: v.measured)
     names = {verdict.name for verdict in passed[:_MOST_TRIED]}
     for graph in prepared.graphs(base, names.__contains__):
@@ -136,7 +137,8 @@ def _measured(
             before, after = bench.times([as_captured, own], restores, graph.name)
         share = after / before
         us = share * choice.plain_us
-        row = Tried(graph.name, len(graph.edges), predict(graph.edges), us, orders=verdict.orders)
+        found = predict(graph.edges)
+        row = Tried.of(graph.name, len(graph.edges), found, us, orders=verdict.orders)
         choice.rows.append(row)
         if share < _AS_FAST * choice.share:
             choice.best, choice.share, choice.pairs_left = graph, share, verdict.pairs_left
@@ -153,7 +155,7 @@ def _recorded_call(store: Path | None, call: int, base: Graph) -> RecordedCall |
 
 def _predictor(
     recorded: RecordedCall | None, notes: list[str]
-) -> Callable[[tuple[Edge, ...]], float | None]:
+) -> Callable[[tuple[Edge, ...]], PredictedTime | None]:
     """Return what predicts how long graphs take; where that cannot be said, None for each."""
     if recorded is None:
         return lambda _: None
@@ -168,10 +170,7 @@ def _predictor(
     except DepgraphError as error:
         notes.append(f"nothing is predicted: {error}")
         return lambda _: None
-    if found is None:
-        notes.append("nothing is predicted: no times, or too many blocks")
-        return lambda _: None
-    return found.time
+    return (lambda _: None) if found is None else found.time
 
 
 def _ready(prepared: Prepared, plain: Plain, base: Graph, best: Graph | None) -> Ready:

@@ -92,16 +92,13 @@ def plot(study: Study) -> Plot:
     )  # fmt: skip
 
 
-def _speedup(outcome: Outcome, study: Study) -> float | None:
-    """Return what is drawn of a policy, as verdicts count it; None of one that never ends.
-
-    Where launches cost anything, predictions have that in them.
-    """
+def _speedup(outcome: Outcome) -> float | None:
+    """Return what is drawn of a policy: what overlap brings; None of one that never ends."""
     if outcome.deadlock:
         return None
-    if outcome.predicted_speedup is None or study.basis.launches_cost:
+    if outcome.predicted_overlap is None:
         return outcome.overlap_speedup
-    return min(outcome.overlap_speedup, outcome.predicted_speedup)
+    return min(outcome.overlap_speedup, outcome.predicted_overlap)
 
 
 def _rows(study: Study) -> list[tuple[str, list[str], float]]:
@@ -111,7 +108,7 @@ def _rows(study: Study) -> list[tuple[str, list[str], float]]:
     """
     best: dict[tuple[str, str], float] = {}
     for outcome in () if study.comparison is None else study.comparison.outcomes:
-        group, speedup = GROUPS.get(outcome.availability), _speedup(outcome, study)
+        group, speedup = GROUPS.get(outcome.availability), _speedup(outcome)
         is_comparable = outcome.against == Against.BLOCK.value and outcome.mechanism != "serial"
         if group is not None and speedup is not None and is_comparable:
             key = group, outcome.mechanism.split("(")[0].strip()

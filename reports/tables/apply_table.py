@@ -22,7 +22,9 @@ def apply_report(found: Sequence[Applied]) -> Report:
     """Show what came of each function, every graph that was tried, what keeps kernels in order."""
     rows = [(each, tried) for each in found for tried in each.tried]
     reasons = [(each, reason) for each in found for reason in each.edges]
-    tables = [Table.of("graphs", "Graphs that were tried", _GRAPHS, rows)]
+    has_range = any(tried.predicted_low is not None for _, tried in rows)
+    columns = [*_GRAPHS, *_RANGE] if has_range else _GRAPHS
+    tables = [Table.of("graphs", "Graphs that were tried", columns, rows)]
     if reasons:
         tables.append(Table.of("edges", "What keeps kernels in order", _REASONS, reasons))
     return Report(
@@ -101,10 +103,14 @@ _GRAPHS = [
     _PROGRAM,
     Column("graph", "graph", is_text=True, wraps=True, get=_of("name")),
     Column("edges", "edges", get=_of("edges")),
-    Column("predicted", "predicted", "us", _time, get=_of("predicted")),
+    Column("predicted_us", "predicted", "us", _time, get=_of("predicted")),
     Column("measured", "replay", "us", _time, get=_of("measured")),
     Column("orders", "orders", get=_of("orders")),
     Column("verdict", "", is_text=True, get=_verdict),
+]
+_RANGE = [
+    Column("predicted_low_us", "predicted from", "us", _time, get=_of("predicted_low")),
+    Column("predicted_high_us", "to", "us", _time, get=_of("predicted_high")),
 ]
 _REASONS = [
     _PROGRAM,

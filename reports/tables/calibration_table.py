@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from depgraph.gpu.model import CONSTANTS
 from depgraph.reports.tables.columns import common
@@ -10,17 +10,24 @@ from depgraph.reports.tables.table import Column, Report, Table, show_percent
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from depgraph.analysis.calibration import Calibration
+    from depgraph.gpu.model_file import MeasuredErrors
 
 _MEANINGS = {
     "contention": "slowdown by a load of an eighth of the registers",
+    "contention_gemm32": "the same of products in FP32",
+    "contention_convolution": "the same of convolutions",
     "block_spread": "how much blocks that share an SM differ",
     "kernel_lead_us": "part of a kernel's time that holds no SM",
     "graph_node_us": "CUDA graph, a node",
     "graph_path_us": "on a path",
-    "graph_fork_us": "after a fork",
+    "graph_path_share": "part of a kernel's time that this is at most",
+    "graph_fork_us": "from branch to branch",
     "graph_root_us": "a further root",
     "graph_launch_us": "for launching it",
+    "graph_memory_us": "a memset or copy, beyond its time",
 }
 
 
@@ -43,28 +50,31 @@ def calibration_report(calibration: Calibration) -> Report:
         ],
     )
     columns = [
-        Column("programs", "programs"),
-        Column("mean", "mean error", show=show_percent),
-        Column("nine_of_ten", "nine of ten within", show=show_percent),
-        Column("worst", "worst", show=show_percent),
-        Column("direction", "faster or slower right", show=show_percent),
-    ]
-    names = [column.key for column in columns]
+        Column("what", "constants", is_text=True, wraps=True, get=lambda row: row[0]),
+        *(
+            Column(name, title, show=show, get=_of(name))
+            for name, title, show in (
+                ("family", "family", str), ("programs", "programs", str),
+                ("mean", "mean error", show_percent),
+                ("nine_of_ten", "nine of ten within", show_percent),
+                ("worst", "worst", show_percent),
+                ("direction", "faster or slower right", show_percent),
+            )
+        ),
+    ]  # fmt: skip
     rows = [
-        (said, *(getattr(found, name) for name in names))
+        (said, each)
         for said, found in (
             ("fitted, the programs fitted to", calibration.fitted),
             ("fitted, other programs", errors),
             (f"{calibration.constants_of}, other programs", calibration.before),
         )
+        for each in found
     ]
-    fixed = ("no contention, other programs", errors.programs, errors.fixed_mean, None,
-             errors.fixed_worst, None)  # fmt: skip
-    table = Table(
-        "errors",
-        "Predicted times, compared with measured ones",
-        [Column("what", "constants", is_text=True, wraps=True), *columns],
-        [*rows, fixed],
+    table = Table.of("errors", "Predicted times, compared with measured ones", columns, rows)
+    off = "; ".join(
+        f"{e.family} {show_percent(e.mean)}, nine of ten within {show_percent(e.nine_of_ten)}"
+        for e in errors
     )
     return Report(
         "calibration",
@@ -72,7 +82,7 @@ def calibration_report(calibration: Calibration) -> Report:
         headline=[
             (
                 f"{of.gpu}, {counted(len(of.programs), 'program')} measured: "
-                f"{errors.sentence(contention=True)}"
+                f"on average predictions of others are off by: {off}"
             ),
         ],
         tables=[constants, table],
@@ -87,3 +97,7 @@ def calibration_report(calibration: Calibration) -> Report:
 
 def _plain(value: float) -> str:
     return f"{value:g}"
+
+
+def _of(name: str) -> Callable[[tuple[str, MeasuredErrors]], Any]:
+    return lambda row: getattr(row[1], name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,8 @@ def comparison_report(comparison: Comparison) -> Report:
         "",
         [
             *mechanisms.columns,
-            *[Column("predicted", "predicted", unit)] * basis.has_contention,
+            *_PREDICTED_TIMES,
+            Column("predicted_serial_us", "one after another", "us"),
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
             Column("launch_speedup", "launches"),
@@ -90,6 +92,7 @@ def comparison_report(comparison: Comparison) -> Report:
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
             mechanisms.at_first(len(mechanisms.rows)),
+            *_prediction_table(comparison),
             *child_kernel_table(comparison),
             *_speedup_parts(comparison),
         ],
@@ -111,6 +114,11 @@ def comparison_report(comparison: Comparison) -> Report:
                     "lower_bound": o.lower_bound,
                     "deadlock": o.deadlock or None,
                     "assumptions": list(o.assumptions),
+                    "predicted_us": o.predicted_us,
+                    "predicted_low_us": o.predicted_low_us,
+                    "predicted_high_us": o.predicted_high_us,
+                    "predicted_serial_us": o.predicted_serial_us,
+                    "predicted_family": o.family or None,
                 }
                 for o in comparison.outcomes
             ],
@@ -184,12 +192,12 @@ def _best_first(comparison: Comparison) -> list[Outcome]:
     sizes = [limits.sms for limits in comparison.limits]
 
     def rank(outcome: Outcome) -> tuple[int, bool, bool, float]:
-        reached = outcome.predicted_speedup
-        if reached is None:
-            reached = 0.0 if outcome.deadlock else outcome.speedup
+        time = outcome.predicted
+        if time is None:
+            time = math.inf if outcome.deadlock else outcome.makespan
         proposed = outcome.availability == Availability.HARDWARE.value or outcome.lacking != ""
         other_scale = outcome.against in OTHER_SCALES
-        return sizes.index(outcome.sms), other_scale, proposed, -reached
+        return sizes.index(outcome.sms), other_scale, proposed, time
 
     return sorted(comparison.outcomes, key=rank)
 
@@ -206,10 +214,52 @@ def _shares(comparison: Comparison) -> list[Column]:
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
-    """Return the speedup that hardware is expected to show, where contention counts."""
-    if not comparison.basis.has_contention:
+    """Return what hardware is expected to show: a time, and the factor that it makes."""
+    if all(outcome.predicted_us is None for outcome in comparison.outcomes):
         return []
-    return [Column("predicted_speedup", "predicted", show=show_factor)]
+    return [
+        Column("predicted_us", "predicted", "us", show_number),
+        Column("predicted_speedup", "over a chain", show=show_factor),
+    ]
+
+
+def _prediction_table(comparison: Comparison) -> list[Table]:
+    """Lay out predicted times with their ranges, and how far such predictions were off."""
+    rows = [o for o in _best_first(comparison) if o.predicted_us is not None]
+    columns = [
+        sms_column(),
+        *common("mechanism"),
+        *_PREDICTED_TIMES,
+        Column("predicted_serial_us", "one after another", "us", show_number),
+        Column("predicted_speedup", "over a chain", show=show_factor),
+        Column("family", "measured programs like it", is_text=True, get=_family),
+        *(
+            Column(name, title, show=show_percent, get=_error(name))
+            for name, title in (
+                ("mean", "mean error"), ("nine_of_ten", "nine of ten"), ("worst", "worst"),
+                ("direction", "direction right"),
+            )
+        ),
+    ]  # fmt: skip
+    title = "Predicted times, and how far off measured programs of the same family were"
+    return [Table.of("predictions", title, columns, rows)] if rows else []
+
+
+def _family(outcome: Outcome) -> str:
+    if outcome.errors is not None:
+        return f"{outcome.errors.programs} {outcome.family}"
+    return f"not validated ({outcome.family})" if outcome.family else "not validated"
+
+
+def _error(name: str) -> Callable[[Outcome], float | None]:
+    return lambda o: None if o.errors is None else getattr(o.errors, name)
+
+
+_PREDICTED_TIMES = [
+    Column("predicted_us", "predicted", "us", show_number),
+    Column("predicted_low_us", "from", "us", show_number),
+    Column("predicted_high_us", "to", "us", show_number),
+]
 
 
 def ranked_table(comparison: Comparison) -> Table:
@@ -407,7 +457,7 @@ def _speedups(key: str, title: str, of: str, *, with_prediction: bool) -> list[C
 
 def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    sms, with_contention = int(scenario.sms), scenario.has_predictions
+    sms, is_timed = int(scenario.sms), scenario.is_timed
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
         *common("target"),
@@ -417,8 +467,8 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        *_speedups("", "speedup", "reached", with_prediction=with_contention),
-        *_speedups("tile_", "by tile", "by_tile", with_prediction=with_contention),
+        *_speedups("", "speedup", "reached", with_prediction=is_timed),
+        *_speedups("tile_", "by tile", "by_tile", with_prediction=is_timed),
     ]
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(

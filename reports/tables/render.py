@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from depgraph.reports.tables.table import Column, Report, Table
 
-JSON_SCHEMA_VERSION = 2
+JSON_SCHEMA_VERSION = 3
 WIDTH = 100
 SCREEN = 25
 """Lines of the first screen of a command: what does not fit is behind --details."""

@@ -37,7 +37,7 @@ def with_verdict(
             "verdict": verdict.text,
             "verdict_rules": list(verdict.rules),
             "as_launched": launched_facts(found.launched),
-            "predictions": prediction_facts(basis),
+            "trust": prediction_facts(basis),
             **report.facts,
         },
         headline=[first_line(found), *verdict.sentences, *launched_lines(found), *report.headline],
@@ -107,10 +107,12 @@ def times_facts(times: Times) -> dict[str, Any]:
         "as_graph_us": times.as_graph.us,
         "as_graph_low_us": times.as_graph.low_us,
         "as_graph_high_us": times.as_graph.high_us,
+        "as_graph_family": times.as_graph.family,
         "change": times.change or None,
         "changed_us": None if times.changed is None else times.changed.us,
         "changed_low_us": None if times.changed is None else times.changed.low_us,
         "changed_high_us": None if times.changed is None else times.changed.high_us,
+        "changed_family": None if times.changed is None else times.changed.family,
         "least_us": times.least_us,
         "speedup": times.speedup,
     }
@@ -187,7 +189,7 @@ def prediction_facts(basis: Basis) -> dict[str, Any] | None:
         "is_calibrated": trust.constants_of == trust.gpu,
         "constants_of": trust.constants_of,
         "contention": trust.contention,
-        "errors": None if trust.errors is None else asdict(trust.errors),
+        "errors": [asdict(errors) for errors in trust.errors],
     }
 
 

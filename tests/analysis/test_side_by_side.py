@@ -46,7 +46,7 @@ def test_what_the_program_s_own_streams_let_overlap_is_no_change():
 
 
 def test_buffers_to_separate_are_the_change():
-    found = study(traced(overwriting(6), sms=8))
+    found = study(traced(overwriting(6), np.full(6, 20.0), sms=8))
     assert found.verdict.names_buffers
     chain, changed = found.side_by_side.schedules
     assert changed.name.startswith("with 2 reused buffers (")

@@ -10,6 +10,8 @@ import recordings
 from small_captures import captured
 from stores import set_metadata
 
+from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.findings import Findings
 from depgraph.apply.captured import KERNEL, MEMSET, Node, write_captures
 from depgraph.apply.order import chain, masks_of, reduced
 from depgraph.apply.plan import make_plan
@@ -18,9 +20,12 @@ from depgraph.apply.recorded import store_of_call
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.errors import ApplyError
 from depgraph.extraction.pipeline import extract
+from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.parsers import open_trace
 from depgraph.parsers.profiles import read_profile
 from depgraph.recorder.times import as_trace
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.store.companions import captures_of, times_of, write_companion
 from depgraph.store.store import Store
 
@@ -76,7 +81,7 @@ def test_a_graph_with_fewer_edges_is_predicted_to_take_less(store):
     plan = plan_of(call, (profile.duration / 1000).tolist())
     assert plan.weights == (MICROSECONDS,) * plan.n
     predictor = predictor_of(call)
-    in_a_chain, in_a_graph = predictor.time(chain(plan.n)), predictor.time(plan.edges)
+    in_a_chain, in_a_graph = (predictor.time(edges).us for edges in (chain(plan.n), plan.edges))
     assert plan.n * MICROSECONDS < in_a_chain < 1.1 * plan.n * MICROSECONDS
     assert MICROSECONDS < in_a_graph < 0.9 * in_a_chain
 
@@ -98,10 +103,18 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
     ]
     write_companion(times_of(store.path), as_trace(times, [H100]), store=store.identity)
     call = read_recorded(store.path, 0)
-    predict = predictor_of(call).time
+    predictor = predictor_of(call)
+
+    def predict(edges):
+        return predictor.time(edges).us
+
     with_memset = predict(chain(4))
     assert with_memset - predict([(0, 2), (2, 3)]) == pytest.approx(5.0 + 1.43, abs=0.5)
-    assert predict([*chain(4), (0, 3)]) - with_memset == pytest.approx(1.5, abs=0.01)
+    # An implied edge makes no join.
+    assert predict([*chain(4), (0, 3)]) == with_memset
+    side_by_side = predict([(0, 1), (1, 3), (2, 3)])
+    assert side_by_side < with_memset - 4
+    assert side_by_side - predict([(0, 1), (1, 3)]) == pytest.approx(0, abs=2)
 
 
 def test_what_was_not_recorded_is_refused(store):
@@ -120,7 +133,24 @@ def test_a_recording_of_another_program_is_refused(store):
 
 def test_no_times_no_prediction(store):
     times_of(store.path).unlink()
-    assert predictor_of(read_recorded(store.path, 2)) is None
+    said = []
+    assert make_predictor(read_recorded(store.path, 2), 132, read_profile, said.append) is None
+    assert said == ["nothing is predicted: the recording has no times"]
+
+
+def test_apply_and_bound_predict_the_same_microseconds(store):
+    call = read_recorded(store.path, 2)
+    scenario = Scenario.of_store(store, Request(read_profile=read_profile)).on(132)
+    found = Findings(scenario).graph_prediction
+    (row,) = compare_mechanisms(scenario, [132], [CudaGraph()]).outcomes
+    predictor = predictor_of(call)
+    applied = predictor.time(call.shown().edges)
+    assert applied.us == row.predicted_us == found.makespan
+    assert (applied.low_us, applied.high_us) == (row.predicted_low_us, row.predicted_high_us)
+    in_a_chain = predictor.time(chain(len(store.kernels)))
+    assert in_a_chain.us == row.predicted_serial_us == found.chain.time
+    assert in_a_chain.family == "chains"
+    assert row.predicted_speedup == found.speedup == in_a_chain.us / applied.us
 
 
 def record(store, *calls):

@@ -17,11 +17,11 @@ def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
     words = ["bound", sample_store.path, "--sms", 132, "--timing", timing]
     first = program(*words).out
     assert first.startswith(
-        "5.03 ms now; 60.7 us (49.6 to 78.1 us) as a CUDA graph; 43.1 us (35.2 to 55.4\n"
-        "us) with independent branches side by side, 117x faster; at least 34.6 us.\n"
+        "5.03 ms now; 55.4 us (53.1 to 57.6 us) as a CUDA graph; 44.1 us (36.4 to 53.6\n"
+        "us) with independent branches side by side, 114x faster; at least 34.6 us.\n"
         "Launch-bound: use a CUDA graph. In the profile no kernel runs for"
     )
-    assert "Kernels could overlap: predicted 1.41x" in first
+    assert "Kernels could overlap: predicted 1.26x" in first
     assert first.count("\n") <= 25
     text = " ".join(program(*words, "--details").out.split())
     assert "as profiled: wall time 5025 us; kernels 54.15 us (1.1 %)" in text
@@ -40,7 +40,7 @@ def test_no_range_goes_below_what_any_schedule_needs(program, sample_store, timi
         "json",
     ]
     times = json.loads(program(*words).out)["times"]
-    assert times["least_us"] <= times["changed_low_us"] <= times["changed_us"] + 1e-9
+    assert times["least_us"] - 1e-9 <= times["changed_low_us"] <= times["changed_us"] + 1e-9
 
 
 @pytest.mark.parametrize("more", [[], ["--mechanism", "streams,cuda-graph"]])

@@ -77,6 +77,15 @@ def test_details_show_every_graph_and_what_keeps_kernels_in_order(program, apply
     assert re.search(r"tensors that one writes and the +90 +12.50 +mm before add", shown)
 
 
+def test_predicted_times_have_their_range_where_it_is_known(program, applying):
+    ranged = replace(FAST, tried=tuple(
+        replace(each, predicted_low=45.0, predicted_high=58.5) for each in FAST.tried
+    ))  # fmt: skip
+    rows = json.loads(program("apply", "--format", "json", *applying([ranged])).out)["graphs"]
+    assert [row["predicted_us"] for row in rows] == [each.predicted for each in FAST.tried]
+    assert {(row["predicted_low_us"], row["predicted_high_us"]) for row in rows} == {(45.0, 58.5)}
+
+
 def test_what_gained_nothing_says_so(program, applying):
     plain = replace(FAST, chosen="as captured", call_us=275.0)
     said = program("apply", *applying([plain])).out

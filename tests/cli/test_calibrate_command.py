@@ -34,7 +34,7 @@ def test_it_writes_a_gpu_that_reports_quote(program, few, tmp_path, sample_store
     assert done.code == 0, done.err
     content = json.loads(done.out)
     assert content["gpu"] == "NVIDIA H100 80GB HBM3"
-    assert [row["name"] for row in content["constants"]][:2] == ["contention", "block_spread"]
+    assert {"contention", "block_spread"} < {row["name"] for row in content["constants"]}
     assert "round 3 of 3: mean error" in done.err
     assert "Wrote my-gpu.toml (" in done.err
     again = program("calibrate", "--from", few)
@@ -46,9 +46,9 @@ def test_it_writes_a_gpu_that_reports_quote(program, few, tmp_path, sample_store
     )  # fmt: skip
     content = json.loads(asked.out)
     assert content["gpu"] == "NVIDIA H100 80GB HBM3, calibrated"
-    assert content["predictions"]["errors"]["programs"] == 8
+    assert {e["family"] for e in content["trust"]["errors"]} == {"fans", "branches", "chains"}
     (caveat,) = (note for note in content["notes"] if note.startswith("predictions: "))
-    assert caveat.startswith("predictions: compared with 8 programs measured on an NVIDIA H100")
+    assert caveat.startswith("predictions: of programs measured on an NVIDIA H100")
 
 
 def test_without_pytorch_it_says_so(program, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ RANK = sample_path("timing/overlap/rank0.json.gz")
 def test_the_first_line_answers_in_times(program):
     out = program("bound", TIMES).out
     assert out.startswith(
-        "5.03 ms now; predicted 66.9 us as a CUDA graph, 75.06x faster.\n"
+        "5.03 ms now; predicted 60.5 us as a CUDA graph, 83.01x faster.\n"
         "Launch-bound: the GPU is idle for 98.9 % of the time: 92.1 % waiting for the\n"
         "host, 6.9 % waiting for launches to start.\n"
     )
@@ -49,7 +49,7 @@ def test_other_files_of_times_are_read_too(program, tmp_path):
 
 def test_the_time_without_a_profiler_counts(program):
     assert program("bound", TIMES, "--wall", "0.5ms").out.startswith(
-        "500 us now; predicted 66.9 us"
+        "500 us now; predicted 60.5 us"
     )
     wrong = program("bound", TIMES, "--wall", "5")
     assert (wrong.code, "such as 2.3ms, 850us or 1.2s" in wrong.err) == (2, True)

@@ -63,11 +63,11 @@ def test_every_form_says_how_far_predictions_can_be_trusted(program, sample_stor
     """Measured on an H100, asked about an A100, on which nobody measured predictions."""
     words = (sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES))
     assert program("report", *words, "--gpu", "A100", "-o", "out").code == 0
-    caveat = "predictions on A100 80GB are uncalibrated: constants of the H100 SXM; compared with"
+    caveat = "predictions on A100 80GB are not validated: constants of the H100 SXM; of programs"
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert any(note.startswith(caveat) for note in report["notes"])
-    assert report["predictions"]["constants_of"] == "H100 SXM"
-    assert report["predictions"]["errors"]["programs"] > 200
+    assert report["trust"]["constants_of"] == "H100 SXM"
+    assert sum(errors["programs"] for errors in report["trust"]["errors"]) > 200
     for name in ("index.html", "report.md"):
         assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
     table = program("bound", *words, "--gpu", "A100", "--mechanism", "cuda-graph", "--details").out
@@ -87,7 +87,7 @@ def test_two_runs_give_the_same_bytes(program, written, sample_store, tmp_path):
 @pytest.mark.jit_only
 def test_the_json_has_every_row_and_a_version(written):
     content = json.loads((written[0] / "report.json").read_text())
-    assert content["schema_version"] == 2
+    assert content["schema_version"] == 3
     assert content["sms"] == 8
     assert len(content["kernels"]) == 25
     assert content["upper_bound"] == pytest.approx(4472 / 3354)

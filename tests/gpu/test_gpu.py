@@ -7,7 +7,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,8 @@ MEASURED = (
 )  # fmt: skip
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024
-ERRORS = MeasuredErrors("My GPU", "fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)
+ERRORS = MeasuredErrors("fans", "My GPU", 40, 0.08, 0.2, 0.5, 0.95, 0.8, 1.3)
+OTHERS = replace(ERRORS, family="pairs")
 
 
 def write_model(folder, text):
@@ -141,23 +142,25 @@ def test_own_model_based_on_a_packaged_one(tmp_path):
 
 
 def test_errors_of_predictions_are_read_as_they_are_written(tmp_path):
-    text = f'name = "Mine"\nbased_on = "H100 SXM"\ncontention = 0.7\n\n{ERRORS.to_toml()}'
-    assert load_gpu_file(write_model(tmp_path, text)).errors == ERRORS
+    text = 'name = "Mine"\nbased_on = "H100 SXM"\ncontention = 0.7\n'
+    text = with_errors(text, (ERRORS, OTHERS))
+    assert load_gpu_file(write_model(tmp_path, text)).errors == (ERRORS, OTHERS)
 
 
 def test_errors_found_with_other_constants_are_not_taken_over(tmp_path):
-    assert load_gpu("H100 SXM").errors is not None
+    assert load_gpu("H100 SXM").errors
     larger = 'name = "Mine"\nbased_on = "H100 SXM"\nsms = 160\n'
     assert load_gpu_file(write_model(tmp_path, larger)).errors == load_gpu("H100 SXM").errors
     other = 'name = "Mine"\nbased_on = "H100 SXM"\ncontention = 0.7\n'
-    assert load_gpu_file(write_model(tmp_path, other)).errors is None
+    assert load_gpu_file(write_model(tmp_path, other)).errors == ()
 
 
 def test_new_errors_replace_those_of_a_file():
-    before = 'name = "Mine"\n\n[errors]\ngpu = "Mine"\nmean = 0.5\n\n[[sources]]\ntitle = "it"\n'
-    after = f'name = "Mine"\n\n[[sources]]\ntitle = "it"\n\n{ERRORS.to_toml()}'
-    assert with_errors(before, ERRORS) == after
-    assert with_errors(after, ERRORS) == after
+    old = '[[errors]]\ngpu = "Mine"\nmean = 0.5\n'
+    before = f'name = "Mine"\n\n{old}\n[[sources]]\ntitle = "it"\n\n{old}'
+    after = f'name = "Mine"\n\n[[sources]]\ntitle = "it"\n\n{ERRORS.to_toml()}\n{OTHERS.to_toml()}'
+    assert with_errors(before, (ERRORS, OTHERS)) == after
+    assert with_errors(after, (ERRORS, OTHERS)) == after
 
 
 def test_own_model_of_a_known_architecture(tmp_path):
@@ -207,7 +210,7 @@ OWN = 'name = "mine"\narchitecture = 90\n'
         (OWN + "sms = 4\nshared_carveouts = [8]", "max_shared_bytes_per_block = 232448: .*most 8"),
         (OWN + 'based_on = "V100"', "architecture, not both"),
         ('name = "mine"\nbased_on = "V1000"', "based_on: no GPU model is called 'V1000'"),
-        (OWN + "sms = 4\nerrors = 1", "errors = 1: expected a table with gpu, what, programs"),
+        (OWN + "sms = 4\nerrors = 1", r"errors = 1: expected tables \[\[errors\]\], one a family"),
         (
             OWN + "sms = 4\n" + ERRORS.to_toml().replace("mean = 0.08", "mean = -1"),
             "expected mean: a share, from 0 to 1000",

@@ -74,8 +74,8 @@ def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured() -> 
 @pytest.mark.parametrize("model", ["h100_sxm", "h200"])
 def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> None:
     program = (
-        "import sys; sys.path[:0] = sys.argv[1:3]; import measured;"
-        "print(measured.errors(sys.argv[3]).to_toml())"
+        "import sys; sys.path[:0] = sys.argv[1:3]; import families;"
+        "print(*(each.to_toml() for each in families.errors(sys.argv[3])), sep='\\n')"
     )
     printed = output_of("-c", program, BENCHMARKS, BENCHMARKS / "validation", model)
     file = ROOT / "depgraph" / "gpu" / "models" / f"{model}.toml"

@@ -17,6 +17,7 @@ NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/children.cu",
     "samples/validation/README.md", "samples/suite/README.md",
     "samples/validation/measured/h100-", "samples/validation/measured/h200",
+    "samples/validation/measured/predicted.csv",
     "samples/validation/published/",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from depgraph.analysis.answer import answer_bound, answer_mechanisms, program_re
 from depgraph.analysis.cusync_policies import cheapest_policies
 from depgraph.analysis.suite import Suite
 from depgraph.cli.notebook import Bounds, Mechanisms, Reported
-from depgraph.mechanisms import find_mechanisms, serial
+from depgraph.mechanisms import find_mechanisms, predicted_time, serial
 from depgraph.parsers.profiles import read_profile
 from depgraph.reports.export import perfetto
 from depgraph.reports.page.folder import write_report
@@ -39,13 +39,11 @@ RUNS = [
     contention.contended_serial,
     work_alone.work_of_blocks,
     compare_mechanisms.run_mechanism,
-    compare_mechanisms.predicted,
+    predicted_time.predicted_time,
     outcome.limits_of,
     predictions.predict,
-    predictions.chain_as_graph,
-    predictions.chain_schedule,
-    predictions.graph_schedule,
-    predictions.captured_schedule,
+    predicted_time.predicted_chain,
+    predicted_time.predicted_schedule,
     side_by_side.side_by_side,
 ]
 

@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 from random_programs import programs
 from small_graphs import chain_edges, graph_of, scenario_of
 
-from depgraph.analysis import compare_mechanisms as compare_module
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.predictions import predict
 from depgraph.errors import DeadlockError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.model_file import MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources
-from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import find_mechanisms, predicted_time
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
 from depgraph.scenario.contention import time_alone
+from depgraph.timing.launch_model import launch_model, parse_launch
 
 LEAD = 0.5  # of an H100, in microseconds
+FREE = launch_model(parse_launch("0,0,0"), unit="us", gpu=load_gpu("H100 SXM"))
 
 
 def contended(sizes, edges, durations, **more):
     """Return a scenario on an H100, as measured there."""
     graph = graph_of(sizes, edges)
     resources = sm_resources(graph, load_gpu("H100 SXM"))
-    return scenario_of(
-        graph, durations, resources=resources, sms=132, contention="full", **more
-    )  # fmt: skip
+    usual = {"sms": 132, "contention": "full", "launch": FREE}
+    return scenario_of(graph, durations, resources=resources, **(usual | more))
 
 
 def predicted(scenario, *names):
@@ -73,48 +73,62 @@ def test_kernels_that_fill_all_sms_gain_little_side_by_side():
     assert serial_time / time <= limits.contended_upper_bound
 
 
-def test_another_gpu_is_uncalibrated_and_says_so():
+def test_predictions_on_another_gpu_are_not_validated_and_say_so():
     scenario = contended([4], [], np.ones(4))
     scenario = replace(
         scenario, resources_of=lambda graph: sm_resources(graph, load_gpu("A100 40GB"))
     )
     assert scenario.assumptions[-1].startswith(
-        "predictions on A100 40GB are uncalibrated: constants of the H100 SXM; compared with "
+        "predictions on A100 40GB are not validated: constants of the H100 SXM; of programs "
     )
-    assert contended([4], [], np.ones(4)).assumptions[-1].startswith("predictions: compared with ")
+    assert scenario.trust.of("fans") is None
+    on_h100 = contended([4], [], np.ones(4))
+    assert on_h100.assumptions[-1].startswith("predictions: of programs measured on an NVIDIA H100")
+    assert on_h100.trust.of("fans").family == "fans"
 
 
+ERRORS = MeasuredErrors("fans", "M1", 40, 0.08, 0.2, 0.5, 0.95, 0.8, 1.3)
 COMPARED = (
-    "predictions: compared with 40 programs measured on an M1 that no constant was fitted to (two "
-    "fans), "
+    "of programs measured on an M1 that no constant was fitted to, times were off by (on average, "
+    "nine of ten at most): fans 8.0 %, 20.0 %"
 )
-OFF = (
-    "predicted times are off by 8.0 % on average, nine of ten by at most 20.0 %, the worst by "
-    "50.0 %; faster or slower is told right in 95.0 %"
-)
-FIXED_OFF = "times predicted without contention are off by 30.0 % on average, 90.0 % at worst"
 
 
-@pytest.mark.parametrize(("contention", "off"), [("full", OFF), ("none", FIXED_OFF)])
-def test_predictions_say_how_far_off_they_were(contention, off):
-    errors = MeasuredErrors("M1", "two fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)
-    assert caveat_with(errors, contention) == COMPARED + off
+@pytest.mark.parametrize(("contention", "without"), [("full", ""), ("none", "without contention")])
+def test_predictions_say_how_far_off_they_were(contention, without):
+    scenario = with_errors((ERRORS,), contention)
+    assert scenario.assumptions[-1].endswith(COMPARED)
+    assert without in scenario.assumptions[-1]
+    assert (scenario.trust.of("fans") is None) == bool(without)
 
 
 def test_predictions_that_nobody_compared_say_so():
-    assert caveat_with(None, "full") == (
+    assert with_errors((), "full").assumptions[-1] == (
         "predictions: nobody compared them with measurements (depgraph calibrate does)"
     )
 
 
-def caveat_with(errors, contention):
+def with_errors(errors, contention):
     gpu = replace(load_gpu("H100 SXM"), errors=errors)
-    scenario = replace(
+    return replace(
         contended([4], [], np.ones(4)),
         contention=contention,
         resources_of=lambda graph: sm_resources(graph, gpu),
     )
-    return scenario.assumptions[-1]
+
+
+def test_a_row_prints_the_range_of_its_family_or_none():
+    scenario = with_errors((ERRORS,), "full")
+    scenario = replace(scenario, graph=graph_of([4, 4], []), timing=scenario_of(
+        graph_of([4, 4], []), np.full(8, 20.0)).timing)  # fmt: skip
+    rows = compare_mechanisms(scenario, [132], find_mechanisms(["cuda-graph", "mega"])).outcomes
+    fan, mega = rows
+    assert (fan.family, fan.errors) == ("fans", ERRORS)
+    assert fan.predicted_low_us <= 0.8 * fan.predicted_us
+    assert fan.predicted_high_us >= 1.3 * fan.predicted_us
+    assert fan.predicted_speedup == fan.predicted_serial_us / fan.predicted_us
+    assert mega.errors is None is mega.predicted_low_us
+    assert mega.predicted_us > 0
 
 
 @pytest.mark.parametrize("short", [0.3, 0.6])
@@ -136,7 +150,7 @@ def test_a_row_that_deadlocks_with_contention_alone_has_no_prediction(monkeypatc
             raise DeadlockError(name, 0, 1, 2)
         return serial(scenario)
 
-    monkeypatch.setattr(compare_module, "run_contended", deadlock)
+    monkeypatch.setattr(predicted_time, "run_contended", deadlock)
     scenario = contended([4, 4], [], np.full(8, 20.0))
     found = compare_mechanisms(scenario, [132], find_mechanisms(["serial", "pdl"]))
     assert [row.predicted for row in found.outcomes] == [40, None]
@@ -169,7 +183,7 @@ def test_counts_of_instructions_are_no_times():
 
 @given(programs() | programs(positions=True), st.sampled_from(["sm", "full"]))
 def test_no_prediction_is_below_its_bound(program, contention):
-    program = replace(program, contention=contention)
+    program = replace(program, contention=contention, launch=FREE)
     names = ["serial", "streams", "cuda-graph", "acs-sw", "pdl", "dataflow(best)", "cusync-tile"]
     found = compare_mechanisms(program, [program.sms], find_mechanisms(names))
     (limits,) = found.limits

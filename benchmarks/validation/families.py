@@ -1,0 +1,87 @@
+"""Errors of predictions by family, from programs that nothing was fitted to.
+
+Which those are is a rule: half 1 of each file, by the last bit of the CRC-32 of a program's name
+(``samples/validation/programs.py``), and what no constant was ever fitted to. Collectives are in no
+family: those that were measured began 15 us after what ran beside them, and nobody's do.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import children
+import measured
+from rows import Row
+
+from depgraph.analysis.measured_programs import errors_of
+
+if TYPE_CHECKING:
+    from depgraph.gpu.model_file import MeasuredErrors
+
+FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200",)}
+"""GPU model to files of programs that were measured on it."""
+
+
+def rows(model: str) -> list[Row]:
+    """Return all that was measured on a GPU beside what is predicted, of both halves."""
+    found = []
+    for name in FILES[model]:
+        found += [*measured.graphs(name), *measured.streams(name)]
+    found += measured.programmatic(FILES[model][0])
+    if model == "h100_sxm":
+        runs = [*children.runs(), *children.searches()]
+        found += [
+            Row("h100-children", f"{r.name}, from {r.threshold}", "cdp", r.flat, r.predicted,
+                r.measured, "device launches")
+            for r in runs if r.launches
+        ]  # fmt: skip
+    return found
+
+
+def errors(model: str, half: int = 1) -> list[MeasuredErrors]:
+    """Return the errors of each family, of one half."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows(model):
+        if row.half == half:
+            groups.setdefault(row.family, []).append(row)
+    gpu = measured.measurements(FILES[model][0]).gpu
+    return [
+        errors_of(
+            family, gpu, [r.predicted for r in own], [r.measured for r in own],
+            [r.serial for r in own],
+        )
+        for family, own in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def table() -> str:
+    """Return the errors that reports print, as Markdown."""
+    lines = [
+        "| GPU | family | programs | mean | nine of ten | worst | faster or slower right | range |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for model in FILES:
+        lines += [
+            f"| {e.gpu} | {e.family} | {e.programs} | {e.mean:.2%} | {e.nine_of_ten:.1%} | "
+            f"{e.worst:.1%} | {e.direction:.0%} | {e.low:.2f} to {e.high:.2f} |"
+            for e in errors(model)
+        ]
+    return "\n".join(lines)
+
+
+def as_csv() -> str:
+    """Return every program beside what is predicted for it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["source", "family", "half", "case", "policy", "serial_us", "predicted_us", "measured_us"]
+    )
+    for model in FILES:
+        writer.writerows(
+            [r.source, r.family, r.half, r.case, r.policy]
+            + [f"{time:.2f}" for time in (r.serial, r.predicted, r.measured)]
+            for r in rows(model)
+        )
+    return out.getvalue()

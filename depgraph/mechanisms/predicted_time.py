@@ -1,0 +1,173 @@
+"""What a program would be measured at: the one prediction, whoever asks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.mechanisms.costs import charges_of, without_launch_costs
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.serial import Serial
+from depgraph.mechanisms.streams import across_streams, previous_in_stream
+from depgraph.scenario.contention import run_contended
+from depgraph.schedule.simulate import run_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.mechanisms.base import Mechanism
+    from depgraph.mechanisms.costs import ChangedCosts
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A predicted makespan, in the unit of the durations.
+
+    What decides it is not all known: the order in which a CUDA graph starts its branches, and how
+    strictly carve-outs keep kernels apart. Each may go either way: `low` and `high` are the
+    extremes, and the time is their mean (nearer than any one way to the 329 programs that were
+    measured on an H100, ``samples/validation``).
+    """
+
+    time: float
+    low: float
+    high: float
+    free: float  # the time if launches cost nothing
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedTime:
+    """A predicted time in microseconds, and the range that nine of ten measured ones lie in.
+
+    Attributes
+    ----------
+    low_us, high_us : float or None
+        None where nobody measured how far predictions of the family are off.
+    family : str
+        Programs whose errors make the range.
+    errors : MeasuredErrors or None
+        These errors.
+    """
+
+    us: float
+    low_us: float | None
+    high_us: float | None
+    family: str = ""
+    errors: MeasuredErrors | None = None
+
+
+def in_microseconds(
+    found: Predicted, mechanism: Mechanism, scenario: Scenario
+) -> PredictedTime | None:
+    """Return a prediction in microseconds, with its range; None where durations are no times.
+
+    The range holds nine of ten measured times of the family, and all that hardware may do.
+    """
+    us, low, high = map(scenario.microseconds, (found.time, found.low, found.high))
+    if us is None or low is None or high is None or math.isinf(scenario.sms):
+        return None
+    family = mechanism.family_of(scenario)
+    errors = None if scenario.trust is None else scenario.trust.of(family)
+    if errors is None:
+        return PredictedTime(us, None, None, family)
+    return PredictedTime(us, min(us * errors.low, low), max(us * errors.high, high), family, errors)
+
+
+def predicted_time(
+    mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts | None = None
+) -> Predicted:
+    """Predict what a mechanism would be measured at.
+
+    Launches cost what the scenario says, else what the GPU's model says. A greedy schedule may end
+    sooner where launches cost more: the longer of the times with and without is returned.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    scenario : Scenario
+        On one number of SMs. Without contention durations are fixed.
+    costs : mapping, optional
+        Mechanism to the costs that are not the defaults.
+    """
+    launched = scenario.priced
+    ways = _makespans(mechanism, launched, costs or {})
+    free = ways
+    if not launched.launch.is_off:
+        costs = without_launch_costs(mechanism, costs or {})
+        free = _makespans(mechanism, launched.without_launches(), costs)
+        ways = max(ways, free, key=sum)
+    mean, without = (sum(times) / len(times) for times in (ways, free))
+    return Predicted(mean, min(ways), max(ways), without)
+
+
+def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:
+    """Return a schedule that ends at the time that was predicted.
+
+    Of all that hardware may do it is the way whose makespan is nearest to that time, stretched.
+    """
+    schedule = min(_ways(mechanism, scenario.priced, {}), key=lambda way: abs(way.makespan - time))
+    makespan = schedule.makespan
+    if makespan == 0:
+        return schedule
+    # Divided first: the last end is then the predicted time to the last digit.
+    start, end = schedule.start / makespan * time, schedule.end / makespan * time
+    return replace(schedule, start=start, end=end, least=schedule.least / makespan * time)
+
+
+def predicted_chain(mechanism: Mechanism, scenario: Scenario) -> Predicted:
+    """Predict the same kernels one after another, launched in the same way as by a mechanism."""
+    chain = graph_chain(scenario) if isinstance(mechanism, CudaGraph) else Serial()
+    return predicted_time(chain, scenario)
+
+
+def graph_chain(scenario: Scenario) -> CudaGraph:
+    """Return the CUDA graph whose nodes wait for one another in launch order."""
+    operations = np.arange(scenario.graph.n_operations, dtype=np.int32)
+    return CudaGraph(edges=(operations[:-1], operations[1:]))
+
+
+def captured_streams(scenario: Scenario) -> CudaGraph:
+    """Return the CUDA graph that capturing the program's streams makes."""
+    order, across = previous_in_stream(scenario), across_streams(scenario)
+    sources, targets = (np.concatenate(ends) for ends in zip(order, across, strict=True))
+    return CudaGraph(edges=(sources, targets))
+
+
+def _makespans(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> list[float]:
+    return [way.makespan for way in _ways(mechanism, scenario, costs)]
+
+
+def _ways(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Iterator[Schedule]:
+    """Make the schedules of all that hardware may do."""
+    ways = mechanism.ways(scenario)
+    return (_schedule(way, each, costs) for each in _carve_outs(scenario) for way in ways)
+
+
+def _carve_outs(scenario: Scenario) -> list[Scenario]:
+    """Return the scenario with carve-outs that count, and with such that do not."""
+    if not scenario.has_predictions or scenario.sharing is None:
+        return [scenario]
+    carve_outs = scenario.sharing.carve_outs
+    if carve_outs is None:
+        return [scenario]
+    soft = scenario.without_carve_outs()
+    return [scenario, soft] if carve_outs.keep_apart(scenario.is_kernel) else [soft]
+
+
+def _schedule(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Schedule:
+    if not scenario.has_predictions:
+        rules = mechanism.rules(scenario, charges_of(mechanism, costs, scenario))
+        schedule = run_rules(
+            mechanism.label, rules, scenario.graph, scenario.durations, scenario.resources,
+            scenario.sms,
+        )  # fmt: skip
+        return replace(schedule, least=scenario.memory)
+    contended = scenario.contended
+    rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
+    return run_contended(mechanism.label, rules, contended)

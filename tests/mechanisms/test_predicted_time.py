@@ -1,0 +1,119 @@
+"""The one prediction: what hardware may do either way, what launches cost, families."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from random_programs import programs
+from small_graphs import chain_edges, graph_of, scenario_of
+
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import sm_resources
+from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.costs import Quantity
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import (
+    in_microseconds,
+    predicted_chain,
+    predicted_schedule,
+    predicted_time,
+)
+from depgraph.timing.launch_model import launch_model, parse_launch
+
+H100 = load_gpu("H100 SXM")
+# A CUDA graph's node, path, fork and root cost nothing but what a test says.
+FREE = "0,0,0"
+
+
+def program(sizes, edges, durations, launch=FREE, **more):
+    graph = graph_of(sizes, edges)
+    model = launch_model(parse_launch(launch), unit="us", gpu=H100)
+    return scenario_of(
+        graph, durations, resources=sm_resources(graph, H100), sms=132, launch=model, **more
+    )
+
+
+def test_which_branch_starts_first_is_predicted_both_ways():
+    # On 2 SMs: the long block beside the others, or behind them.
+    graph = graph_of([1, 4], [])
+    short_last = scenario_of(graph, [4.0, 2, 2, 2, 2], sms=2)
+    short_last = short_last.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
+    found = predicted_time(CudaGraph(), short_last)
+    assert (found.low, found.time, found.high) == (6, 7, 8)
+
+
+@pytest.mark.parametrize("launch", ["gpu", "none", "0,0,0", "3,2,1.5"])
+@pytest.mark.parametrize("sizes", [[8], [8, 8, 8]])
+def test_a_chain_is_the_graph_of_its_edges(sizes, launch):
+    scenario = program(sizes, chain_edges(sizes), np.full(sum(sizes), 6.0), launch)
+    assert predicted_chain(CudaGraph(), scenario) == predicted_time(CudaGraph(), scenario)
+
+
+@pytest.mark.parametrize(("time", "path"), [(20.0, 0.4), (2.0, 0.2)])
+def test_short_kernels_hide_the_path_to_them(time, path):
+    scenario = program([1, 1, 1], chain_edges([1, 1, 1]), np.full(3, time), "gpu,node=0,graph=0")
+    assert predicted_time(CudaGraph(), scenario).time == pytest.approx(3 * time + 2 * path)
+
+
+def test_an_edge_costs_more_from_branch_to_branch():
+    # 0 before 1 and 2, both before 3: one of each pair goes on in its branch.
+    edges = [((0, 0), (1, 0)), ((0, 0), (2, 0)), ((1, 0), (3, 0)), ((2, 0), (3, 0))]
+    scenario = program([1] * 4, edges, np.full(4, 10.0))
+    plain = predicted_time(CudaGraph(), scenario).time
+    dear = program([1] * 4, edges, np.full(4, 10.0), "none,fork=2")
+    assert predicted_time(CudaGraph(), dear).time == pytest.approx(plain + 2)
+
+
+@given(programs())
+def test_nothing_is_predicted_faster_because_launches_cost_more(scenario):
+    found = predicted_time(CudaGraph(), scenario)
+    assert found.free <= found.time * (1 + 1e-9)
+    assert found.low <= found.time <= found.high * (1 + 1e-9)
+
+
+@given(programs())
+def test_a_picture_of_a_prediction_ends_when_it_does(scenario):
+    time = predicted_time(CudaGraph(), scenario).time
+    assert predicted_schedule(CudaGraph(), scenario, time).makespan == time
+
+
+@pytest.mark.parametrize(
+    ("sizes", "edges", "family"),
+    [
+        ([2, 2], [((0, 0), (1, 0))], "chains"),
+        ([2, 2], [], "fans"),
+        ([1] * 4, [((0, 0), (1, 0)), ((2, 0), (3, 0))], "branches"),
+        ([1] * 3, [((0, 0), (1, 0)), ((0, 0), (2, 0))], "re-edged graphs"),
+    ],
+)
+def test_the_edges_of_a_graph_tell_its_family(sizes, edges, family):
+    scenario = program(sizes, edges, np.full(sum(sizes), 6.0))
+    assert CudaGraph().family_of(scenario) == family
+
+
+def test_independent_kernels_of_two_functions_are_a_pair():
+    scenario = program([2, 2], [], np.full(4, 6.0), functions=["gemm", "add"])
+    assert CudaGraph().family_of(scenario) == "pairs"
+
+
+def test_what_nobody_measured_has_no_range():
+    scenario = program([2, 2], [], np.full(4, 6.0), contention="full")
+    fan = in_microseconds(predicted_time(CudaGraph(), scenario), CudaGraph(), scenario)
+    assert fan.low_us < fan.us < fan.high_us
+    (mega,) = find_mechanisms(["mega"])
+    shown = in_microseconds(predicted_time(mega, scenario), mega, scenario)
+    assert (shown.low_us, shown.high_us, shown.family) == (None, None, "megakernels")
+
+
+def test_early_ports_may_have_a_preamble():
+    (graph,) = find_mechanisms(["cuda-graph(programmatic)"])
+    scenario = program([1, 1], chain_edges([1, 1]), [10.0, 10.0])
+    costs = {"release": Quantity(0, "us"), "preamble": Quantity(4, "us")}
+    assert predicted_time(graph, scenario, {graph.name: costs}).time == pytest.approx(16)
+
+
+@pytest.mark.jit_only
+def test_a_million_blocks_are_predicted():
+    sizes = [500_000, 500_000]
+    scenario = program(sizes, chain_edges(sizes), np.full(1_000_000, 8.0), contention="full")
+    found = predicted_time(CudaGraph(), scenario)
+    assert found.time == pytest.approx(predicted_chain(CudaGraph(), scenario).time)
