@@ -25,6 +25,7 @@ from depgraph.torch.executed import (
     EverythingRan,
     Executed,
     function_in,
+    globals_in,
     is_library,
     names_in,
 )
@@ -206,7 +207,7 @@ def _read_by(
     """Yield what code reads that ran, whatever leads to it: hooks, backward passes."""
     seen = {(id(slot.owner), slot.key) for slot in found.slots if slot.kind == ITEM}
     for code, names in own.items():
-        for name in sorted(names_in(code) & names.keys()):
+        for name in sorted(globals_in(code) & names.keys()):
             if (id(names), name) not in seen:
                 seen.add((id(names), name))
                 found.slots.append(Slot(names, ITEM, name, names[name], name, names, is_named=True))
@@ -295,7 +296,7 @@ def _of_function(  # noqa: C901
             continue
     names = function.__globals__
     read = names_in(code)
-    for name in sorted(read & names.keys()):
+    for name in sorted(globals_in(code) & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
     for name in sorted(read & sys.modules.keys() - names.keys()):  # it may be imported there
         if not is_library(name):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "triton"})
 _SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too
 _IMPORTING = "<frozen importlib._bootstrap>"
+_BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _DYNAMIC = frozenset({"getattr", "hasattr", "vars", "attrgetter"})
 _DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
 
@@ -165,6 +166,14 @@ def names_in(code: types.CodeType) -> set[str]:
         elif isinstance(constant, str) and constant.isidentifier():
             found.add(constant)  # getattr may be told so
     return found
+
+
+@functools.cache
+def globals_in(code: types.CodeType) -> frozenset[str]:
+    """Return the names that code looks up in its module, and then among Python's own."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in _BY_NAME}
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return frozenset(found).union(*map(globals_in, inner))
 
 
 @functools.cache

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import dis
 import gc
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from depgraph.torch.executed import function_in, is_library, names_in
+from depgraph.torch.executed import function_in, globals_in, is_library, names_in
 from depgraph.torch.values import is_the_same
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _BY_SYNTAX = frozenset(
     xor rxor torch_function
     """.split()  # noqa: SIM905 - easier to read
 )
-_BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
 class Names:
@@ -99,7 +97,7 @@ class Namespaces:
                 self._note_modules(names, read)
             return
         # A name that is added to a module hides a function of Python.
-        absent = {name for name in _globals_in(code) if name not in names}
+        absent = {name for name in globals_in(code) if name not in names}
         for name in absent:
             self.of(names, mine).note(name, name)
             if name in vars(builtins):
@@ -147,13 +145,3 @@ def _classes_of(cls: type) -> Iterator[type]:
     for each in (*inspect.getmro(cls), *inspect.getmro(type(cls))):
         if each.__flags__ & _CAN_CHANGE:
             yield each
-
-
-def _globals_in(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that code looks up in its module, and then among Python's own."""
-    for each in dis.get_instructions(code):
-        if each.opname in _BY_NAME:
-            yield each.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _globals_in(constant)

@@ -335,3 +335,22 @@ def test_what_has_nothing_to_do_with_a_function_may_change(monkeypatch):
     handle.remove()
     torch.compile(lambda x: x * 2, backend="eager")(X)  # wraps Module.__init__
     assert guards.failed() == ""
+
+
+def test_a_global_that_has_the_name_of_an_attribute_is_another_thing():
+    own = types.ModuleType("own")
+    code = """
+def function(batch):
+    return batch.x * batch.gain
+x, gain = None, 1.0
+"""
+    exec(code, vars(own))  # noqa: S102
+    held = types.SimpleNamespace(x=torch.ones(8), gain=2.0)
+    own.x = torch.ones(8)
+    run = own.function
+    guards = guarded(lambda x: run(held) + x, X.clone())
+    assert guards.failed() == ""
+    own.x, own.gain = torch.zeros(8), 3.0
+    assert guards.failed() == ""
+    held.x = torch.zeros(8)
+    assert guards.failed() != ""
