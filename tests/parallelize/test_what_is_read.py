@@ -411,3 +411,12 @@ def test_what_a_container_holds_counts_though_its_class_tells_other_things(kind)
     assert guards.failed() == ""
     kind.__setitem__(first, 0, 3.0)
     assert "first" in guards.failed()
+
+
+def test_a_class_may_say_of_its_objects_which_module_they_are_of():
+    kind = type("Named", (), {"__module__": property(lambda _: "elsewhere"), "scale": 3.0})
+    held = kind()
+    guards = guarded(lambda x: x * held.scale, X)
+    assert guards.failed() == ""
+    kind.scale = 4.0
+    assert "scale" in guards.failed()
