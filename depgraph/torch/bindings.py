@@ -238,7 +238,7 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return is_library(str(name))
-    home = type(value).__module__.split(".", maxsplit=1)[0]
+    home = str(type(value).__module__).split(".", maxsplit=1)[0]
     return home in _TOOLS or isinstance(value, _LEAVES)
 
 
