@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 _PYTHON_ONLY = re.compile(r"(?<!\\)(?:\\\\)*\(\?[^:=!]")
 
 
-def _size(_: click.Context, __: click.Parameter, value: str) -> int:
+def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
     from depgraph.errors import ModelError
     from depgraph.recorder.run import MOST_GPU_MEMORY
     from depgraph.system.memory import parse_size
 
+    if value is None:
+        return None
     try:
         size = parse_size(value)
     except ModelError as error:
@@ -95,7 +97,8 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="profiler: only between cudaProfilerStart and cudaProfilerStop.",
 )  # fmt: skip
 @click.option(
-    "--gpu-memory", default="1GiB", show_default=True, callback=_size, metavar="SIZE",
+    "--gpu-memory", callback=_size, metavar="SIZE",
+    show_default="an eighth of the GPU's, at least 1GiB",
     help="GPU memory for what one launch, or one CUDA graph, touches.",
 )  # fmt: skip
 @click.option(
@@ -123,7 +126,7 @@ def command(
     skip: int | None,
     count: int | None,
     region: str,
-    gpu_memory: int,
+    gpu_memory: int | None,
     keep: Path | None,
     no_time: bool,
     time_only: bool,
@@ -154,7 +157,9 @@ def command(
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
         raise click.UsageError(message)
-    selection = Selection(*kernels, name, nvtx, skip, count, region == "profiler", gpu_memory)
+    selection = Selection(
+        *kernels, name, nvtx, skip, count, region == "profiler", gpu_memory or toolkit.for_tables
+    )
     if time_only and (no_time or keep or selection.chooses):
         message = "--time-only times every kernel, of a --region or of all: leave out what chooses"
         raise click.UsageError(message)

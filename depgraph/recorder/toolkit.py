@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from depgraph.errors import RecorderError
+from depgraph.recorder.run import MOST_GPU_MEMORY
 
 _INSTALL = "pip install 'depgraph[record]', or set CUDA_HOME to a CUDA toolkit"
 _SECONDS = 20
@@ -100,6 +101,13 @@ class Toolkit:
             for name, capability in rows
             if re.fullmatch(r"[0-9]+\.[0-9]", capability.strip())
         ]
+
+    @property
+    def for_tables(self) -> int:
+        """Bytes of GPU memory that tables get where nobody says how many."""
+        text = _output("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+        sizes = [int(line) << 20 for line in text.split() if line.isdigit()]
+        return min(max(min(sizes, default=0) // 8, 1 << 30), MOST_GPU_MEMORY)
 
     @property
     def requirements(self) -> list[Requirement]:

@@ -16,6 +16,7 @@ import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
+from depgraph.recorder import toolkit
 from depgraph.recorder.build import Builder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
@@ -117,6 +118,14 @@ def test_a_program_is_timed_and_recorded_into_a_store(program, recorded, tmp_pat
         "depgraph.out", "depgraph.out.times.json", "kept.recording", "program.py",
         "ran.txt",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("listed", "gib"), [("143771\n", 17), ("15360\n81559\n", 1), ("", 1), ("No devices\n", 1)]
+)
+def test_tables_get_an_eighth_of_the_smallest_gpu(monkeypatch, listed, gib):
+    monkeypatch.setattr(toolkit, "_output", lambda *_: listed)
+    assert Toolkit().for_tables >> 30 == gib
 
 
 @pytest.mark.usefixtures("with_a_gpu")
