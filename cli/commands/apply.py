@@ -65,8 +65,9 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE
     from depgraph.errors import ApplyError, ModelError
     from depgraph.reports.tables.apply_table import apply_report
-    from depgraph.store.companions import captures_of
+    from depgraph.store.companions import captures_of, check_beside
     from depgraph.store.files import is_store
+    from depgraph.store.store import Store
     from depgraph.system.memory import parse_size
     from depgraph.system.work_folder import work_folder
 
@@ -80,11 +81,13 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
             settings[APPLY_MEMORY] = str(parse_size(max_extra_memory, least=0))
         except ModelError as error:
             raise click.BadParameter(str(error), param_hint="--max-extra-memory") from None
-    if is_store(store) and not captures_of(store).is_file():
-        raise ApplyError(
-            f"{store}: recorded without depgraph.torch.parallelize",
-            "call it in the program, and name a store that is not there yet",
-        )
+    if is_store(store):
+        if not captures_of(store).is_file():
+            raise ApplyError(
+                f"{store}: recorded without depgraph.torch.parallelize",
+                "call it in the program, and name a store that is not there yet",
+            )
+        check_beside(Store(store))
     with work_folder(store.absolute().parent, "apply") as folder:
         settings |= {APPLY_STORE: str(store.absolute()), APPLY_REPORT: str(folder)}
         code = _run(program, settings)

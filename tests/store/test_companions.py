@@ -6,13 +6,18 @@ import json
 
 import pytest
 from small_captures import captured
+from stores import write_times
 
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import StoreError
+from depgraph.parsers.profiles import read_profile
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.store.companions import (
     captures_of,
+    check_beside,
     read_companion,
     remove_stale,
     store_named_by,
@@ -28,8 +33,8 @@ def test_what_is_written_comes_back(tmp_path):
     path = tmp_path / "it.json"
     write_companion(path, {"traceEvents": [{"ts": 0.5}], "name": "gr\u00fc\ud83d"}, store=OTHER)
     found = read_companion(path, OTHER)
-    assert found["traceEvents"] == [{"ts": 0.5}]
-    assert found == json.loads(path.read_text())
+    assert found == {"traceEvents": [{"ts": 0.5}], "name": "gr\u00fc\ud83d"}
+    assert json.loads(path.read_text()).items() > found.items()
     assert store_named_by(path) == OTHER
 
 
@@ -48,13 +53,32 @@ def test_each_changed_byte_is_refused(tmp_path):
             read_companion(path, OTHER)
 
 
-def test_captures_and_verdicts_go_with_their_store(timed_store):
+def test_companions_go_with_their_store(timed_store):
     write_captures(captures_of(timed_store.path), [captured()], store=OTHER)
     with pytest.raises(StoreError, match="goes with another store"):
         read_recorded(timed_store.path, 0)
     Verdicts().write(verdicts_of(timed_store.path, 0), store=OTHER)
     with pytest.raises(StoreError, match="goes with another store"):
         Verdicts.read(verdicts_of(timed_store.path, 0), timed_store.identity)
+
+
+def test_companions_are_what_their_names_say(timed_store):
+    found = Verdicts(refused="it fails")
+    found.write(verdicts_of(timed_store.path, 0), store=timed_store.identity)
+    check_beside(timed_store)
+    verdicts_of(timed_store.path, 0).rename(verdicts_of(timed_store.path, 1))
+    with pytest.raises(StoreError, match="holds checked-0, not checked-1"):
+        Verdicts.read(verdicts_of(timed_store.path, 1), timed_store.identity, call=1)
+    with pytest.raises(StoreError, match="holds checked-0, not checked-1"):
+        check_beside(timed_store)
+    times_of(timed_store.path).rename(captures_of(timed_store.path))
+    with pytest.raises(StoreError, match="holds times, not captures"):
+        read_captures(captures_of(timed_store.path))
+
+
+def test_what_does_not_go_with_a_new_store_is_removed(timed_store):
+    write_captures(captures_of(timed_store.path), [captured()], store=OTHER)
+    Verdicts().write(verdicts_of(timed_store.path, 0), store=OTHER)
     remove_stale(timed_store.path, timed_store.identity)
     assert not captures_of(timed_store.path).exists()
     assert not verdicts_of(timed_store.path, 0).exists()
@@ -64,6 +88,18 @@ def test_captures_and_verdicts_go_with_their_store(timed_store):
     remove_stale(timed_store.path, timed_store.identity)
     assert not times_of(timed_store.path).exists()
     assert not captures_of(timed_store.path).exists()
+
+
+def test_times_are_taken_as_they_were_when_they_were_looked_at(timed_store):
+    path = times_of(timed_store.path)
+
+    def read(found):
+        assert found == path
+        write_times(timed_store, OTHER)  # another process puts others there now
+        return read_profile(found)
+
+    with pytest.raises(StoreError, match="was replaced while it was read"):
+        Scenario.of_store(timed_store, Request(read_profile=read))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"captures": Infinity}'])
