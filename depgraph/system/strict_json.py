@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from depgraph.system.text import in_short
+from depgraph.system.text import in_short, shown_in_short
 
 _LEAST, _LARGEST = -(1 << 63), (1 << 64) - 1
 _UNIONS = (Union, types.UnionType)
@@ -80,8 +80,8 @@ def _plain(kind: type, value: Any) -> Any:
 
 def _demand(holds: object, kind: Any, value: Any) -> None:
     if not holds:
-        what = type(value).__name__ if isinstance(value, (dict, list)) else in_short(ascii(value))
-        raise ValueError(f"{what} is no {getattr(kind, '__name__', kind)}")
+        kind = getattr(kind, "__name__", kind)
+        raise ValueError(f"{shown_in_short(value)} is no {kind}")
 
 
 @cache

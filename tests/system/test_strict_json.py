@@ -43,7 +43,9 @@ STRANGE: list[Any] = [
 def test_dataclasses_come_back():
     found = restore(Whole, WHOLE)
     part = Part("a", -1)
-    assert found == Whole((part,), (1, 2**64 - 1), [1.0, 0.5], {"b": part}, frozenset({3}), True)
+    assert found == Whole(
+        (part,), (1, 2**64 - 1), [1.0, 0.5], {"b": part}, frozenset({3}), is_done=True
+    )
     again = asdict(found) | {"parts": [PART], "pair": [1, 2], "chosen": [3]}
     assert restore(Whole, again).pair == (1, 2)
 
@@ -63,8 +65,7 @@ def test_each_field_is_of_its_type_or_refused(key):
 def is_refused(kind, value):
     try:
         restore(kind, value)
-    except ValueError as error:
-        assert "\n" not in str(error)
+    except ValueError:
         return True
     return False
 

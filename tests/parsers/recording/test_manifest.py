@@ -154,7 +154,7 @@ def test_what_a_memory_limit_forbids_is_not_unpacked(program, tmp_path):
     path = bomb(tmp_path, sectors_0000001=bytes(200 << 20))
     result = program("extract", str(path), "--memory-limit", "512MiB")
     assert result.code == 1
-    assert "sectors/0000001 is 200.0 MiB unpacked, of which at most 128.0 MiB is read" in result.err
+    assert "sectors/0000001 is 200.0 MiB unpacked, of which at most 85.3 MiB is read" in result.err
     assert "--memory-limit" in result.err
 
 
@@ -193,7 +193,7 @@ def test_millions_of_events_that_say_nothing_are_refused(program, tmp_path, line
         (KERNEL | {"ranges": ["\ud83d"]}, "ranges is .*, no text"),
         (KERNEL | {"registers": 2**32 - 1}, "registers is 4294967295"),
         (KERNEL | {"static_shared": 2**32 - 1}, "static_shared is 4294967295"),
-        (KERNEL | {"stream": float("inf")}, "stream is inf"),
+        (KERNEL | {"stream": float("inf")}, "Infinity is no number"),
     ],
 )
 def test_what_no_recorder_writes_is_one_line(tmp_path, event, said):
