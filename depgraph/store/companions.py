@@ -31,8 +31,8 @@ TIMES, CAPTURES = "times", "captures"
 _BEGINNING = re.compile(
     rb'(\{\n"depgraph": "([a-z0-9-]+)",\n"store": "([0-9a-f]*)",\n)"digest": "([0-9a-f]{64})",\n'
 )
-# One changed byte leaves one of them.
-_MARKS = (b'{\n"depgraph": "', b'",\n"digest": "')
+# One changed byte leaves one of them, and so does writing the JSON anew.
+_MARK = re.compile(rb'"(?:depgraph|digest)"\s*:\s*"')
 _LONGEST_BEGINNING = 250
 _OWN_KEYS = ("depgraph", "store", "digest")
 _HINT = "remove it, or record the program again"
@@ -97,7 +97,7 @@ def open_companion(path: Path) -> Companion | None:
     try:
         with path.open("rb") as file:
             head = file.read(_LONGEST_BEGINNING)
-            if not any(mark in head for mark in _MARKS):
+            if not _MARK.search(head):
                 return None
             text = head + file.read()
     except OSError as error:
