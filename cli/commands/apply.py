@@ -69,6 +69,7 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     from depgraph.store.files import is_store
     from depgraph.store.store import Store
     from depgraph.system.memory import parse_size
+    from depgraph.system.output import new_file
     from depgraph.system.work_folder import work_folder
 
     program = click.get_current_context().meta.get(_PROGRAM)
@@ -99,8 +100,10 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
             f"{program[0]} did not call depgraph.torch.parallelize", "there is nothing to apply"
         )
     if add_to is not None:
-        with add_to.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(each.row()) + "\n" for each in found)
+        before = add_to.read_text(encoding="utf-8") if add_to.is_file() else ""
+        with new_file(add_to, force=True) as file:
+            rows = "".join(json.dumps(each.row()) + "\n" for each in found)
+            file.write_text(before + rows, encoding="utf-8")
     print_report(apply_report(found), form)
 
 

@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trace": Kind("traces", 26, damaged_inputs.trace),
+    "trace": Kind("traces", 27, damaged_inputs.trace),
     "profile": Kind("profiles", 18, damaged_inputs.profile),
     "workload": Kind("described programs", 5, damaged_inputs.workload),
     "gpu": Kind("GPU models", 3, damaged_inputs.gpu),

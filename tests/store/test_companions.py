@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import resource
+from contextlib import contextmanager
 
 import pytest
 from small_captures import captured
-from stores import write_times
+from stores import make_oldest, make_version, write_times
 
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.apply.verdicts import Verdicts
-from depgraph.errors import StoreError
+from depgraph.errors import OutputError, StoreError
 from depgraph.parsers.profiles import read_profile
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
@@ -19,12 +21,15 @@ from depgraph.store.companions import (
     captures_of,
     check_beside,
     read_companion,
+    recorded_times,
     remove_stale,
     store_named_by,
     times_of,
     verdicts_of,
     write_companion,
 )
+from depgraph.store.schema import OLDEST_VERSION, SCHEMA_VERSION
+from depgraph.store.store import Store
 
 OTHER = "0" * 32
 
@@ -100,6 +105,57 @@ def test_times_are_taken_as_they_were_when_they_were_looked_at(timed_store):
 
     with pytest.raises(StoreError, match="was replaced while it was read"):
         Scenario.of_store(timed_store, Request(read_profile=read))
+
+
+@contextmanager
+def disk_with(room):
+    """Let no file grow larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 250])
+def test_a_full_disk_leaves_what_was_there(timed_store, room):
+    path, folder = verdicts_of(timed_store.path, 0), timed_store.path.parent
+    before = sorted(folder.iterdir())
+    with disk_with(room), pytest.raises(OutputError, match="cannot be written"):
+        Verdicts(notes=["a"] * 100).write(path, store=timed_store.identity)
+    assert sorted(folder.iterdir()) == before
+    Verdicts(refused="no").write(path, store=timed_store.identity)
+    with disk_with(room), pytest.raises(OutputError, match="cannot be written"):
+        Verdicts(notes=["a"] * 100).write(path, store=timed_store.identity)
+    assert Verdicts.read(path, timed_store.identity).refused == "no"
+    assert sorted(folder.iterdir()) == sorted([*before, path])
+
+
+@pytest.mark.parametrize("version", [OLDEST_VERSION, SCHEMA_VERSION + 1])
+def test_companions_of_a_store_of_another_schema(timed_store, version):
+    path = times_of(timed_store.path)
+    if version == OLDEST_VERSION:
+        make_oldest(timed_store.path)
+    else:
+        make_version(timed_store.path, version)
+        with pytest.raises(StoreError, match=f"has schema version {version}"):
+            Store(timed_store.path)
+        return
+    older = Store(timed_store.path)
+    assert recorded_times(older) == path  # it is the same store, and these are its times
+    write_times(older, OTHER)
+    with pytest.raises(StoreError, match="goes with another store"):
+        recorded_times(older)
+
+
+def test_half_of_a_companion_is_refused(timed_store):
+    path = times_of(timed_store.path)
+    whole = path.read_bytes()
+    for size in (0, 1, 40, 150, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StoreError, match=r"has changed|was not written by this depgraph"):
+            recorded_times(timed_store)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"captures": Infinity}'])
