@@ -7,7 +7,7 @@ import resource
 from contextlib import contextmanager
 
 import pytest
-from small_captures import captured
+from small_captures import captured, memory, operator
 from stores import make_oldest, make_version, write_times
 
 from depgraph.apply.captured import read_captures, write_captures
@@ -56,6 +56,23 @@ def test_each_changed_byte_is_refused(tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(StoreError):
             read_companion(path, OTHER)
+
+
+def test_each_flipped_byte_beside_a_store_is_refused(timed_store):
+    graph = captured(operator("mm", [memory(0)], [memory(1)]))
+    write_captures(captures_of(timed_store.path), [graph], store=timed_store.identity)
+    Verdicts(weights=[1.0]).write(verdicts_of(timed_store.path, 0), store=timed_store.identity)
+    check_beside(timed_store)
+    for path in timed_store.path.parent.glob("it.out.*.json"):
+        whole = path.read_bytes()
+        with path.open("r+b", buffering=0) as file:
+            for place, byte in enumerate(whole):
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << place % 8]))
+                with pytest.raises(StoreError):
+                    check_beside(timed_store)
+                file.seek(place)
+                file.write(bytes([byte]))
 
 
 def test_companions_go_with_their_store(timed_store):
