@@ -266,6 +266,9 @@ def read_memory(path: Path) -> MemoryProfile:
             reader.take(event)
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", MEMORY_HINT)
+    if len(reader.changes) == _MOST_EVENTS:
+        found = f"tells of {_MOST_EVENTS} allocations and frees, or more"
+        raise ProfileError(path, found, "profile a shorter run")
     if not reader.changes:
         raise ProfileError(path, "tells nothing of memory on a GPU", MEMORY_HINT)
     return reader.finish()
