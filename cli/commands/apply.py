@@ -65,9 +65,11 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE
     from depgraph.errors import ApplyError, ModelError
     from depgraph.reports.tables.apply_table import apply_report
-    from depgraph.store.companions import captures_of
+    from depgraph.store.companions import captures_of, check_beside
     from depgraph.store.files import is_store
+    from depgraph.store.store import Store
     from depgraph.system.memory import parse_size
+    from depgraph.system.output import new_file
     from depgraph.system.work_folder import work_folder
 
     program = click.get_current_context().meta.get(_PROGRAM)
@@ -80,11 +82,13 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
             settings[APPLY_MEMORY] = str(parse_size(max_extra_memory, least=0))
         except ModelError as error:
             raise click.BadParameter(str(error), param_hint="--max-extra-memory") from None
-    if is_store(store) and not captures_of(store).is_file():
-        raise ApplyError(
-            f"{store}: recorded without depgraph.torch.parallelize",
-            "call it in the program, and name a store that is not there yet",
-        )
+    if is_store(store):
+        if not captures_of(store).is_file():
+            raise ApplyError(
+                f"{store}: recorded without depgraph.torch.parallelize",
+                "call it in the program, and name a store that is not there yet",
+            )
+        check_beside(Store(store))
     with work_folder(store.absolute().parent, "apply") as folder:
         settings |= {APPLY_STORE: str(store.absolute()), APPLY_REPORT: str(folder)}
         code = _run(program, settings)
@@ -96,8 +100,10 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
             f"{program[0]} did not call depgraph.torch.parallelize", "there is nothing to apply"
         )
     if add_to is not None:
-        with add_to.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(each.row()) + "\n" for each in found)
+        before = add_to.read_text(encoding="utf-8") if add_to.is_file() else ""
+        with new_file(add_to, force=True) as file:
+            rows = "".join(json.dumps(each.row()) + "\n" for each in found)
+            file.write_text(before + rows, encoding="utf-8")
     print_report(apply_report(found), form)
 
 

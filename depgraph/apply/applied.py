@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from depgraph.apply.plan import PLAIN, EdgeReason
 from depgraph.errors import ApplyError
 from depgraph.system.ratios import ratio
+from depgraph.system.strict_json import read_json, restore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,21 +159,7 @@ def write_applied(path: Path, found: list[Applied]) -> None:
 def read_applied(path: Path) -> list[Applied]:
     """Read what `write_applied` wrote; a damaged file is an `ApplyError`."""
     try:
-        return [
-            Applied(
-                **{
-                    **each,
-                    "notes": tuple(each["notes"]),
-                    "tried": tuple(Tried(**row) for row in each["tried"]),
-                    "edges": tuple(_reason(row) for row in each["edges"]),
-                }
-            )
-            for each in json.loads(path.read_text(encoding="utf-8"))
-        ]
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        found: list[Applied] = restore(list[Applied], read_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
         raise ApplyError(f"{path}: what came of the program cannot be read ({error})") from None
-
-
-def _reason(row: dict[str, Any]) -> EdgeReason:
-    examples = tuple((str(a), str(b)) for a, b in row["examples"])
-    return EdgeReason(**{**row, "examples": examples})
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ApplyError
-from depgraph.store.companions import read_companion, write_companion
+from depgraph.store.companions import CAPTURES, read_companion, write_companion
+from depgraph.system.strict_json import restore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,6 @@ KERNEL, MEMSET, COPY, EMPTY = "kernel", "memset", "copy", "empty"
 TENSOR, LIBRARY, OTHER = "tensor", "library", "other"
 SOURCE, TARGET = 0, 8
 _VERSION = 2
-_CAPTURES = "captures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +116,12 @@ class Captured:
 
     @classmethod
     def from_json(cls, found: Any) -> Captured:
-        """Read what `to_json` returns; else raise KeyError, TypeError or ValueError."""
-        if found["version"] != _VERSION:
+        """Read what `to_json` returns; else raise ValueError."""
+        if not isinstance(found, dict) or found.get("version") != _VERSION:
             message = "it is of another version of depgraph"
             raise ValueError(message)
-        captured: Captured = _restored(cls, found)
+        known = {key: value for key, value in found.items() if key != "version"}
+        captured: Captured = restore(cls, known)
         nodes, calls = captured.nodes, captured.calls
         if any(not 0 <= a < b < len(nodes) for a, b in captured.edges):
             message = "an edge does not go forwards"
@@ -132,33 +132,19 @@ class Captured:
         return captured
 
 
-@cache
-def _fields_of(kind: Any) -> dict[str, Any] | None:
-    return get_type_hints(kind) if is_dataclass(kind) else None
-
-
-def _restored(kind: Any, value: Any) -> Any:
-    """Return what JSON data hold of a type: a dataclass, a tuple or a plain value."""
-    if (fields := _fields_of(kind)) is not None:
-        return kind(**{name: _restored(each, value[name]) for name, each in fields.items()})
-    if get_origin(kind) is not tuple:
-        return kind(value)
-    parts = get_args(kind)
-    if parts[-1] is Ellipsis:
-        return tuple(_restored(parts[0], each) for each in value)
-    return tuple(_restored(part, each) for part, each in zip(parts, value, strict=True))
-
-
 def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "") -> None:
     """Write captured graphs, in the order in which they were recorded, for the store of an id."""
-    write_companion(path, {_CAPTURES: [each.to_json() for each in captures]}, store=store)
+    content = {CAPTURES: [each.to_json() for each in captures]}
+    write_companion(path, content, store=store, what=CAPTURES)
 
 
 def read_captures(path: Path, store: str | None = None) -> list[Captured]:
     """Read what `write_captures` wrote; with `store`, only if it goes with that store."""
-    found = read_companion(path, store)
+    found = read_companion(path, store, what=CAPTURES).get(CAPTURES)
     try:
-        return [Captured.from_json(each) for each in found[_CAPTURES]]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        if not isinstance(found, list):
+            raise ValueError("no list of them")  # noqa: TRY004, TRY301 - as what `from_json` raises
+        return [Captured.from_json(each) for each in found]
+    except ValueError as error:
         message = f"{path}: no captured graphs that can be read ({error})"
         raise ApplyError(message, "record the program again") from None

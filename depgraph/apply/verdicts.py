@@ -6,9 +6,11 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from depgraph.apply.kernel_code import KernelCode
+from depgraph.apply.kernel_code import KernelCode  # noqa: TC001 - read by `restore`
 from depgraph.errors import ApplyError
-from depgraph.store.companions import read_companion, write_companion
+from depgraph.store.companions import checked, read_companion, write_companion
+from depgraph.system.output import new_file
+from depgraph.system.strict_json import restore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,27 +46,25 @@ class Verdicts:
     wants_code: bool = False  # whether the machine code of its kernels is to be read first
     notes: list[str] = field(default_factory=list)
 
-    def write(self, path: Path, *, store: str = "") -> None:
-        """Write them, for `read`; beside a store, with its id."""
-        made = path.with_name(path.name + ".new")
-        codes = {name: [code.unknown, sorted(code.stored)] for name, code in self.codes.items()}
-        write_companion(made, {**asdict(self), "codes": codes}, store=store)
-        made.replace(path)
+    def write(self, path: Path, *, store: str = "", call: int = 0) -> None:
+        """Write them, for `read`; beside a store, with its id and the number of the call."""
+        codes = {
+            name: {"unknown": code.unknown, "stored": sorted(code.stored)}
+            for name, code in self.codes.items()
+        }
+        with new_file(path, force=True) as made:
+            content = {**asdict(self), "codes": codes}
+            write_companion(made, content, store=store, what=checked(call))
 
     @classmethod
-    def read(cls, path: Path, store: str = "") -> Verdicts:
-        """Read what `write` wrote; refuse what is damaged or goes with another store."""
-        found = read_companion(path, store)
-        del found["store"], found["digest"]
+    def read(cls, path: Path, store: str = "", *, call: int = 0) -> Verdicts:
+        """Read what `write` wrote; refuse what is damaged, or goes with another store or call."""
+        found = read_companion(path, store, what=checked(call))
         try:
-            found["graphs"] = [Verdict(**each) for each in found["graphs"]]
-            found["codes"] = {
-                name: KernelCode(unknown, frozenset(stored))
-                for name, (unknown, stored) in found["codes"].items()
-            }
-            return cls(**found)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            verdicts: Verdicts = restore(cls, found)
+        except ValueError as error:
             raise ApplyError(f"{path}: what the check found cannot be read ({error})") from None
+        return verdicts
 
     def of(self, name: str, edges: str) -> Verdict | None:
         """Return what came of a graph; None if it was not looked at."""

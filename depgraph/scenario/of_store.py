@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, StoreError
 from depgraph.gpu.model import Gpu, load_gpu, load_gpu_file
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.store.companions import recorded_times, store_named_by, times_of
 from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.launch_model import NO_LAUNCHES
+from depgraph.timing.profile import KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.launch_model import LaunchChoice
-    from depgraph.timing.profile import BlockProfile, KernelProfile, Where
+    from depgraph.timing.profile import BlockProfile, Where
 
     Profile = KernelProfile | BlockProfile
 
@@ -117,8 +118,7 @@ def fitted_times(store: Store, times: Path, request: Request, tell: Callable[[st
 def _times(store: Store, request: Request, tell: Callable[[str], None]) -> Profile | Fit | None:
     """Find the times that count, and check whose they are; None where there are none."""
     if request.times is None:
-        path = _recorded(store, tell)
-        return None if path is None else _read(path, request)
+        return _recorded(store, request, tell)
     if isinstance(request.times, Fit):
         return request.times
     return _named(store, request.times, request, tell)
@@ -129,18 +129,27 @@ def _named(
 ) -> Profile:
     """Return times that the user has named: of another store's they are told, not refused."""
     found = _read(times, request) if isinstance(times, Path) else times
-    source = found.source
-    if source.is_file() and (store_named_by(source) or store.identity) != store.identity:
-        tell(f"{source} holds times that were taken for another store")
+    if (_store_of(found) or store.identity) != store.identity:
+        tell(f"{found.source} holds times that were taken for another store")
     return found
 
 
-def _recorded(store: Store, tell: Callable[[str], None]) -> Path | None:
-    found = recorded_times(store)
-    beside = times_of(store.path)
-    if found is None and beside.is_file() and store_named_by(beside) == "":
-        tell(f"{beside} is of no store: pass it with --timing to use it")
+def _recorded(store: Store, request: Request, tell: Callable[[str], None]) -> Profile | None:
+    """Return the times beside a store, as far as they go with it."""
+    path = recorded_times(store)
+    if path is None:
+        beside = times_of(store.path)
+        if beside.is_file() and store_named_by(beside) == "":
+            tell(f"{beside} is of no store: pass it with --timing to use it")
+        return None
+    found = _read(path, request)
+    if _store_of(found) != store.identity:
+        raise StoreError(path, "was replaced while it was read", "run the command again")
     return found
+
+
+def _store_of(found: Profile) -> str | None:
+    return found.store if isinstance(found, KernelProfile) else None
 
 
 def _read(path: Path, request: Request) -> Profile:

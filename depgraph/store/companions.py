@@ -1,10 +1,11 @@
 """The files beside a store: which store they go with, and that nothing in them has changed.
 
-A companion is a JSON object that begins with two lines of its own::
+A companion is a JSON object that begins with three lines of its own::
 
     {
+    "depgraph": "times",             what it is
     "store": "5f0c...",              the id of the store, "" for none
-    "digest": "9d2e...",             SHA-256 of the id and of all that follows this line
+    "digest": "9d2e...",             SHA-256 of the two lines above and of all that follows this one
     ...
 """
 
@@ -13,36 +14,49 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from glob import escape
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import StoreError
 from depgraph.system.output import stable_path
+from depgraph.system.strict_json import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.store.store import Store
 
-_BEGINNING = re.compile(rb'\{\n"store": "([0-9a-f]*)",\n"digest": "([0-9a-f]{64})",\n')
-_LONGEST_BEGINNING = 200
+TIMES, CAPTURES = "times", "captures"
+_BEGINNING = re.compile(
+    rb'(\{\n"depgraph": "([a-z0-9-]+)",\n"store": "([0-9a-f]*)",\n)"digest": "([0-9a-f]{64})",\n'
+)
+# One changed byte leaves one of them, and so does writing the JSON anew.
+_MARK = re.compile(rb'"(?:depgraph|digest)"\s*:\s*"')
+_LONGEST_BEGINNING = 250
+_OWN_KEYS = ("depgraph", "store", "digest")
 _HINT = "remove it, or record the program again"
 _OF_ANOTHER = "pass it with --timing if it is of the same program, else remove it"
 
 
+def checked(call: int) -> str:
+    """Return what the companion is that holds what a check found of a call."""
+    return f"checked-{call}"
+
+
 def times_of(store: Path) -> Path:
     """Return where the times are that a recorded program took, beside its store."""
-    return _beside(store, "times")
+    return _beside(store, TIMES)
 
 
 def captures_of(store: Path) -> Path:
     """Return where the captured graphs of a recorded program are, beside its store."""
-    return _beside(store, "captures")
+    return _beside(store, CAPTURES)
 
 
 def verdicts_of(store: Path, call: int) -> Path:
     """Return where it stands what a check found of a call, beside the store."""
-    return _beside(store, f"checked-{call}")
+    return _beside(store, checked(call))
 
 
 def verdicts_beside(store: Path) -> list[Path]:
@@ -56,50 +70,77 @@ def _beside(store: Path, what: str) -> Path:
     return store.with_name(f"{store.name}.{what}.json")
 
 
-def write_companion(path: Path, content: dict[str, Any], *, store: str = "") -> None:
-    """Write at least one member beside ``store``, an identity, "" if there is none yet."""
-    rest = json.dumps(content, indent=0).removeprefix("{\n")
-    digest = _digest(store.encode(), rest.encode())
-    path.write_text(
-        f'{{\n"store": "{store}",\n"digest": "{digest}",\n{rest}', encoding="utf-8", newline="\n"
-    )
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A file beside a store, as it was written."""
+
+    path: Path
+    what: str
+    store: str  # identity of the store that it goes with, "" for none
+    text: bytes  # all of it
+
+    def refuse_others(self, what: str, store: str | None) -> None:
+        """Refuse it unless it is that, and goes with a store of that identity if one is given."""
+        if self.what != what:
+            raise StoreError(self.path, f"holds {self.what}, not {what}", _HINT)
+        if store not in {None, self.store}:
+            found = "goes with another store, not with the one beside it"
+            raise StoreError(self.path, found, _OF_ANOTHER if what == TIMES else _HINT)
 
 
-def read_companion(path: Path, store: str | None = None) -> dict[str, Any]:
-    """Return what goes with a store, of that identity if one is given, as it was written."""
-    text = _intact(path, store)
+def open_companion(path: Path) -> Companion | None:
+    """Read a file whole if it is a companion, and refuse it if it has changed; else None.
+
+    All that reads a companion goes through here, and uses what was read: the file itself may be
+    another one a moment later.
+    """
     try:
-        found: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(path, f"is damaged ({error})", _HINT) from None
-    return found
-
-
-def check_companion(path: Path, store: str | None = None) -> None:
-    """Refuse what `read_companion` refuses, without making anything of it."""
-    _intact(path, store)
-
-
-def _intact(path: Path, store: str | None) -> bytes:
-    try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            head = file.read(_LONGEST_BEGINNING)
+            if not _MARK.search(head):
+                return None
+            text = head + file.read()
     except OSError as error:
         raise StoreError(path, error.strerror or "cannot be read", _HINT) from None
     begins = _BEGINNING.match(text)
-    if begins is None:
-        raise StoreError(path, "was not written by this depgraph, or is damaged", _HINT)
-    if _digest(begins[1], text[begins.end() :]).encode() != begins[2]:
+    if begins is None or _digest(begins[1], text[begins.end() :]).encode() != begins[4]:
         raise StoreError(path, "has changed since it was written", _HINT)
-    if store is not None and begins[1].decode() != store:
-        raise StoreError(path, "goes with another store, not with the one beside it", _OF_ANOTHER)
-    return text
+    return Companion(path, begins[2].decode(), begins[3].decode(), text)
+
+
+def _expected(path: Path, what: str, store: str | None) -> Companion:
+    found = open_companion(path)
+    if found is None:
+        raise StoreError(path, "was not written by this depgraph, or is damaged", _HINT)
+    found.refuse_others(what, store)
+    return found
+
+
+def write_companion(
+    path: Path, content: dict[str, Any], *, store: str = "", what: str = TIMES
+) -> None:
+    """Write at least one member beside ``store``, an identity, "" if there is none yet."""
+    rest = json.dumps(content, indent=0).removeprefix("{\n").encode()
+    begins = f'{{\n"depgraph": "{what}",\n"store": "{store}",\n'.encode()
+    path.write_bytes(begins + f'"digest": "{_digest(begins, rest)}",\n'.encode() + rest)
+
+
+def read_companion(path: Path, store: str | None = None, *, what: str = TIMES) -> dict[str, Any]:
+    """Return the content of what goes with a store, of that identity if one is given."""
+    try:
+        found: dict[str, Any] = read_json(_expected(path, what, store).text)
+    except ValueError as error:
+        raise StoreError(path, f"is damaged ({error})", _HINT) from None
+    return {key: value for key, value in found.items() if key not in _OWN_KEYS}
 
 
 def store_named_by(path: Path) -> str | None:
-    """Return the identity of the store that a file goes with; None if it is no companion."""
-    with path.open("rb") as file:
-        begins = _BEGINNING.match(file.read(_LONGEST_BEGINNING))
-    return None if begins is None else begins[1].decode()
+    """Return the identity of the store that a file goes with; None if it is no whole companion."""
+    try:
+        found = open_companion(path)
+    except StoreError:
+        return None
+    return None if found is None else found.store
 
 
 def remove_stale(store: Path, identity: str) -> None:
@@ -114,11 +155,23 @@ def recorded_times(store: Store) -> Path | None:
     path = times_of(store.path)
     if store.metadata.get("format") != "recording" or not path.is_file():
         return None
-    if store_named_by(path) == "":
+    found = _expected(path, TIMES, None)
+    if not found.store:
         return None
-    check_companion(path, store.identity)
+    found.refuse_others(TIMES, store.identity)
     return path
 
 
-def _digest(store: bytes, rest: bytes) -> str:
-    return hashlib.sha256(store + b"\n" + rest).hexdigest()
+def check_beside(store: Store) -> None:
+    """Refuse whatever lies beside a store and has changed, or goes with another store."""
+    recorded_times(store)
+    known = {captures_of(store.path): CAPTURES}
+    for path in verdicts_beside(store.path):
+        known[path] = path.name.split(".")[-2]
+    for path, what in known.items():
+        if path.is_file():
+            _expected(path, what, store.identity)
+
+
+def _digest(begins: bytes, rest: bytes) -> str:
+    return hashlib.sha256(begins + rest).hexdigest()

@@ -43,6 +43,7 @@ from depgraph.system.described import (
     optional,
     real,
     record,
+    strange_in,
     values_of,
     whole,
 )
@@ -247,16 +248,8 @@ _ENTRIES = (
 
 def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
     """Refuse metadata that no extraction writes, by the name of the entry."""
-    for field in _ENTRIES:
-        if field.key not in metadata:
-            if field.default is REQUIRED:
-                raise _refused(file, f"lack {field.key!r}")
-            continue
-        try:
-            field.read(metadata[field.key])
-        except ValueError:
-            said = in_short(repr(metadata[field.key]))
-            raise _refused(file, f"say {said} for {field.key!r}") from None
+    if found := strange_in(metadata, _ENTRIES):
+        raise _refused(file, found)
     try:
         known = Communication.from_metadata(metadata)
         numbers = [each.time for each in known.collectives.values()]
@@ -267,7 +260,7 @@ def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         is_finite = False
     if not is_finite:
-        raise _refused(file, "describe communication in a way that depgraph does not write")
+        raise _refused(file, "describes communication in a way that depgraph does not write")
 
 
 def _refused(file: Path, found: str) -> StoreError:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
+import io
 import os
+import pickle
 import sys
 import threading
 import time
@@ -23,7 +25,7 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from depgraph.ownership import is_ours
+from depgraph.ownership import is_ours, read_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -363,18 +365,22 @@ def _cache_class() -> type:
         """Files of the cache, which are unpickled: those that others may have written are not."""
 
         def _load_index(self) -> Any:
-            if not is_ours(Path(self._index_path)):
-                return {}
+            # As numba does, but from what was looked at.
             try:
-                return super()._load_index()  # type: ignore[no-untyped-call, unused-ignore]
-            except (AttributeError, ImportError):  # a tuple of an earlier version, now gone
+                content = io.BytesIO(read_ours(Path(self._index_path)))
+                if pickle.load(content) != self._version:  # noqa: S301 - nobody else wrote it
+                    return {}
+                stamp, known = pickle.load(content)  # noqa: S301 - as above
+            except Exception:  # noqa: BLE001 - of pickle, as damage or an earlier version has it
                 return {}
+            return known if stamp == self._source_stamp else {}
 
         def _load_data(self, name: str) -> Any:
-            path = Path(self._data_path(name))
-            if not is_ours(path):
-                raise OSError(errno.EACCES, "others may write there", str(path))
-            return super()._load_data(name)  # type: ignore[no-untyped-call, unused-ignore]
+            content = read_ours(Path(self._data_path(name)))
+            try:
+                return pickle.loads(content)  # noqa: S301 - as above
+            except Exception as error:  # as above
+                raise OSError(errno.EIO, "is damaged") from error  # which numba takes for missing
 
     class Cache(base):  # type: ignore[misc]
         """The cache of numba, which takes note of one file alone and of no name of a field."""

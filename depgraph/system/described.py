@@ -20,7 +20,7 @@ from typing import (
 
 from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
 from depgraph.system.limits import MOST_ROWS
-from depgraph.system.text import in_short
+from depgraph.system.text import in_short, shown_in_short
 from depgraph.system.toml_file import (
     TomlError,
     check_keys,
@@ -31,7 +31,7 @@ from depgraph.system.toml_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     Reader: TypeAlias = Callable[[object], Any]
@@ -154,6 +154,19 @@ class Field:
     meaning: str
     unit: str = ""
     default: Any = None
+
+
+def strange_in(content: Mapping[str, Any], known: Iterable[Field]) -> str:
+    """Say what of JSON that depgraph writes it never wrote: "lacks 'kinds'"; "" for nothing."""
+    for field in known:
+        if field.key in content:
+            try:
+                field.read(content[field.key])
+            except ValueError:
+                return f"says {shown_in_short(content[field.key])} for {field.key!r}"
+        elif field.default is REQUIRED:
+            return f"lacks {field.key!r}"
+    return ""
 
 
 def fields_of(kind: type) -> tuple[Field, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,11 @@ def as_file_name(text: str, otherwise: str = "program") -> str:
     """Return a text as a name that a file may have on any system."""
     kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in clean_text(text))
     return kept.strip(".-")[:_LONGEST_FILE_NAME] or otherwise
+
+
+def shown_in_short(value: object) -> str:
+    """Return what a message quotes of a value, however deep it is nested."""
+    return in_short(ascii(value)) if isinstance(value, int | float) else reprlib.repr(value)
 
 
 def in_short(text: str, width: int = 80) -> str:

@@ -90,6 +90,7 @@ class KernelProfile:
     device_names: Mapping[int, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()  # that the host marked, on the clock of `start`
     rank: int | None = None  # of this process among those that ran together
+    store: str | None = None  # id of the store they were taken for, "" for none; None if not said
     memory: KernelProfile | None = None  # memsets and copies of the same run
     notes: tuple[str, ...] = ()  # what the user should know, one sentence each
     skipped: Mapping[str, int] = field(default_factory=dict)  # kernels and rows left out, by reason

@@ -27,7 +27,7 @@ from depgraph.apply.recorded import (
     store_of_call,
 )
 from depgraph.apply.verdicts import Verdicts
-from depgraph.errors import ApplyError, DepgraphError
+from depgraph.errors import ApplyError, DepgraphError, OutputError
 from depgraph.system.memory import parse_size
 from depgraph.torch.rerun import call_to_check, run_again, why_not_again
 
@@ -276,14 +276,17 @@ def _verdicts(request: Request, store: Path | None) -> Verdicts:
 
     kept = None if store is None else verdicts_of(store, request.call)
     identity = "" if store is None else Store(store).identity
-    if kept is not None and kept.is_file() and store_named_by(kept) == identity:
-        return Verdicts.read(kept, identity)
+    if kept is not None and kept.is_file() and store_named_by(kept) in {None, identity}:
+        return Verdicts.read(kept, identity, call=request.call)
     if why := why_not_again(os.environ):
         raise ApplyError(why)
     command = [sys.executable, *sys.orig_argv[1:]]
     found = run_again(command, request.call, request.time_limit)
     if kept is not None and not found.refused and not found.codes:
-        found.write(kept, store=identity)
+        try:
+            found.write(kept, store=identity, call=request.call)
+        except OutputError as error:
+            found.notes.append(f"what the check found is not kept: {error}")
     return found
 
 

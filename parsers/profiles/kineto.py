@@ -16,7 +16,7 @@ from depgraph.parsers.profiles.host_spans import HostSpans
 from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeTrace
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import nanoseconds, text_chunks
-from depgraph.store.companions import check_companion, store_named_by
+from depgraph.store.companions import TIMES, open_companion
 from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN
 
@@ -43,9 +43,7 @@ _MORE_THAN_ANYTHING = 1 << 66
 
 def read_kineto(path: Path) -> KernelProfile:
     """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
-    if store_named_by(path) is not None:
-        check_companion(path)
-    trace = ChromeTrace(path, text_chunks(path))
+    trace, store = _opened(path)
     columns = KernelColumns(path)
     of_rocprof = 0
     for event in trace.events():
@@ -70,8 +68,18 @@ def read_kineto(path: Path) -> KernelProfile:
         "kineto",
         start_origin=whole(trace.properties.get("baseTimeNanoseconds")) or 0,
         sms_of_device=_devices(trace.properties, columns),
+        store=store,
         hint=HINT,
     )
+
+
+def _opened(path: Path) -> tuple[ChromeTrace, str | None]:
+    """Open a trace; times beside a store are read from what was found intact, with its id."""
+    beside = open_companion(path)
+    if beside is None:
+        return ChromeTrace(path, text_chunks(path)), None
+    beside.refuse_others(TIMES, None)
+    return ChromeTrace(path, iter([beside.text.decode("utf-8", "replace")])), beside.store
 
 
 def _add(columns: KernelColumns, event: dict[str, Any]) -> bool:
@@ -251,13 +259,16 @@ class MemoryProfile(NamedTuple):
 
 def read_memory(path: Path) -> MemoryProfile:
     """Read what the caching allocator did on the GPU."""
-    trace = ChromeTrace(path, text_chunks(path))
+    trace, _ = _opened(path)
     reader = _MemoryReader()
     for event in trace.events():
         if isinstance(event, dict):
             reader.take(event)
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", MEMORY_HINT)
+    if len(reader.changes) == _MOST_EVENTS:
+        found = f"tells of {_MOST_EVENTS} allocations and frees, or more"
+        raise ProfileError(path, found, "profile a shorter run")
     if not reader.changes:
         raise ProfileError(path, "tells nothing of memory on a GPU", MEMORY_HINT)
     return reader.finish()

@@ -14,18 +14,21 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.special_memory import SpecialMemory
+from depgraph.system.described import Field, any_text, items, optional, strange_in, whole
+from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
+from depgraph.system.strict_json import read_json
 from depgraph.system.text import in_short, show_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -42,13 +45,24 @@ _LONGEST_ABOUT = 1 << 20
 _LONGEST_LINE = 1 << 20
 # What the events of a recording, and its tables, take in memory for each byte.
 _MEMORY_OF_TEXT = 16
-_MEMORY_OF_TABLE = 4
+_MEMORY_OF = {"sectors": 6, "tiles": 32, "maps": 16}
 # Deflate packs zeros a thousand to one; the events of programs that launch one kernel for ever
 # come to less than a tenth of it.
 _MOST_PACKED = 200
 _SMALL = 1 << 20
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # of others zipfile unpacks all at once
 _AGAIN = "record the program again"
+_ENTRIES = (
+    Field("process", whole(0, LARGEST_ID), "that was recorded"),
+    Field("device", whole(0, LARGEST_ID), "that it used"),
+    Field("architecture", optional(whole(1, 9999)), "of the GPU"),
+    Field("program", items(any_text, "words"), "and its arguments"),
+)
 _TRUST = "give a larger --memory-limit, if the recording comes from one you trust"
+# The end of an archive as zipfile takes it first, without a comment (APPNOTE.TXT, 4.3.14 to 16).
+_END, _END_64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
+_LOCATOR = struct.Struct("<4sLQL")
+_ENDS, _LOCATES = b"PK\5\6", b"PK\6\7"
 # What zipfile raises on what is damaged, encrypted, or packed in a way that it does not know.
 _FAULTS = (
     OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError,
@@ -80,12 +94,13 @@ class Archive:
         self._path = path
         self._limit = memory_limit or default_limit()
         self._digests: dict[str, str] = {}
+        self._rows_of_events: object = None
         self._zip = self._opened()
         try:
             self._refuse_strangers()
             self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
             self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
-            self._check_version()
+            self._check_about()
             self.has_manifest = self.about["format"] >= _WITH_MANIFEST
             if self.has_manifest:
                 self._take_manifest()
@@ -96,9 +111,13 @@ class Archive:
             raise
 
     def _refuse_strangers(self) -> None:
-        names = self._zip.namelist()
         seen = set[str]()
-        for name in names:
+        for info in self._zip.infolist():
+            name = info.filename
+            if (
+                info.compress_type not in _METHODS
+            ):  # only of these zipfile unpacks no more than asked
+                raise self.damaged(f"{in_short(repr(name))} is packed as no recorder does")
             if name in seen:
                 raise self.damaged(f"{in_short(repr(name))} is there twice")
             if name not in {_ABOUT, _EVENTS, _MANIFEST} and not _TABLE_NAME.fullmatch(name):
@@ -120,15 +139,17 @@ class Archive:
                 raise self.damaged(f"{in_short(repr(name))} is not in its manifest")
         for name, member in named.items():
             about = member if isinstance(member, dict) else {}
-            digest = about.get("sha256")
+            digest, rows = about.get("sha256"), about.get("rows")
             if about.get("bytes") != there[name].file_size or not isinstance(digest, str):
                 raise self.damaged(f"{in_short(repr(name))} is not as large as its manifest says")
             table = TABLES.get(name.partition("/")[0])
-            if table is not None and about.get("rows") != about["bytes"] / table.itemsize:
+            if table is not None and rows != about["bytes"] / table.itemsize:
                 raise self.damaged(f"{in_short(repr(name))} has other rows than its manifest says")
             self._digests[name] = digest
+            if name == _EVENTS:
+                self._rows_of_events = rows
 
-    def _check_version(self) -> None:
+    def _check_about(self) -> None:
         found = self.about.get("format")
         if type(found) is not int or found not in _READABLE:
             raise TraceError(
@@ -136,14 +157,29 @@ class Archive:
                 f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}",
                 "record the program again, or update depgraph",
             )
+        if strange := strange_in(self.about, _ENTRIES):
+            raise self.damaged(f"{_ABOUT} {strange}")
 
     def _opened(self) -> zipfile.ZipFile:
         try:
-            return zipfile.ZipFile(self._path)
+            self._file = self._path.open("rb")
         except OSError as error:
             raise TraceError(self._path, error.strerror or "cannot be read") from None
+        try:
+            self._refuse_large_directory()
+            return zipfile.ZipFile(self._file)
         except _FAULTS as error:
+            self._file.close()
             raise self.damaged(error) from None
+        except TraceError:
+            self._file.close()
+            raise
+
+    def _refuse_large_directory(self) -> None:
+        size = _bytes_of_directory(self._file)
+        if size > self._limit // _MEMORY_OF_TEXT:
+            found = f"has a list of members of {show_bytes(size)}"
+            raise TraceError(self._path, found, _TRUST)
 
     def damaged(self, error: object) -> TraceError:
         """Return what to raise where something is wrong with the recording."""
@@ -151,7 +187,10 @@ class Archive:
 
     def _read(self, member: str) -> bytes:
         try:
-            content = self._zip.read(member)
+            with self._zip.open(member) as file:
+                # Without a number as many bytes would be unpacked as there are, whatever the list
+                # of members says.
+                content = file.read(self._zip.getinfo(member).file_size)
         except KeyError:
             raise self.damaged(f"{member} is missing") from None
         except _FAULTS as error:
@@ -181,9 +220,7 @@ class Archive:
 
     def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
-            found = json.loads(text)
-        except RecursionError:
-            raise self.damaged(f"{place} is nested too deep") from None
+            found = read_json(text)
         except ValueError as error:
             raise self.damaged(f"{place}: {error}") from None
         if not isinstance(found, dict):
@@ -194,18 +231,28 @@ class Archive:
         """Yield the events in order."""
         self._refuse_large(_EVENTS, self._limit // _MEMORY_OF_TEXT)
         self._refuse_packed(_EVENTS)
+        line = 0
         for line, text in enumerate(io.BytesIO(self._read(_EVENTS)), 1):
             place = f"{_EVENTS} line {line}"
             if len(text) > _LONGEST_LINE:
                 raise self.damaged(f"{place} is too long")
             yield self._object(text, place)
+        if self.has_manifest and self._rows_of_events != line:
+            raise self.damaged(f"{_EVENTS!r} has other rows than its manifest says")
+
+    def refuse_tables_but_of(self, launches: Container[int]) -> None:
+        """Refuse tables of launches that no event tells of."""
+        for name in self._zip.NameToInfo:
+            table, _, number = name.partition("/")
+            if table in TABLES and int(number) not in launches:
+                raise self.damaged(f"{name!r} is of no launch")
 
     def table(self, name: str, launch: int) -> NDArray[Any]:
         """Return a table of a launch, by its key in `TABLES`; empty where it has none."""
         member = member_of(name, launch)
         if member not in self._zip.NameToInfo:
             return np.empty(0, TABLES[name])
-        self._refuse_large(member, self._limit // _MEMORY_OF_TABLE)
+        self._refuse_large(member, self._limit // _MEMORY_OF[name])
         content = self._read(member)
         if len(content) % TABLES[name].itemsize:
             raise self.damaged(f"{member} is cut")
@@ -219,6 +266,22 @@ class Archive:
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
+        self._file.close()
+
+
+def _bytes_of_directory(file: BinaryIO) -> int:
+    """Return how long the list of members is, which is read whole; ValueError if nothing says."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - _END.size - _END_64.size - _LOCATOR.size))
+    tail = file.read()
+    if len(tail) < _END.size or not (
+        tail[-_END.size :].startswith(_ENDS) and tail.endswith(b"\0\0")
+    ):
+        raise ValueError("it is cut")
+    found: int = _END.unpack(tail[-_END.size :])[5]
+    if tail[-_END.size - _LOCATOR.size :].startswith(_LOCATES):  # as zipfile finds it
+        found = _END_64.unpack(tail[: _END_64.size])[8]
+    return found
 
 
 def member_of(table: str, launch: int) -> str:

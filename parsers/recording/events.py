@@ -38,7 +38,6 @@ _LARGEST = (1 << 32) - 1  # of what the recorder counts
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _DIMENSIONS = 3
-_MOST_ARCHITECTURE = 9999
 _MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _RECORDED = "recorded"
 _HOST_TO_HOST = "copies from host to host"
@@ -103,8 +102,8 @@ class RecordedEvents:
         if not archive.has_manifest:
             self.warnings[_NO_MANIFEST] = 1
         try:
-            self.architecture = _architecture(archive)
-            self.process = _process(archive)
+            self.architecture: int | None = archive.about.get("architecture")
+            self.process: int | None = archive.about.get("process")
             events = self._in_order(archive.events())
             self._tells_memory = any(event["event"] == "alloc" for _, event in events)
             for line, event in events:
@@ -114,6 +113,7 @@ class RecordedEvents:
                     why = f"{error} is missing" if isinstance(error, KeyError) else error
                     found = f"event {line} is not understood ({why})"
                     raise TraceError(path, found, "record the program again") from None
+            archive.refuse_tables_but_of(self.place)
         finally:
             archive.close()
         self.allocations = self._memory.all
@@ -363,14 +363,3 @@ def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, in
 def _address(event: _Event, key: str, size: int) -> int:
     """Return an address with room for so many bytes behind it."""
     return _whole(event, key, most=max(0, _ADDRESS_END - size))
-
-
-def _process(archive: Archive) -> int | None:
-    found = archive.about.get("process")
-    return found if type(found) is int else None
-
-
-def _architecture(archive: Archive) -> int | None:
-    """Return what the recording says of the GPU, None if that is nothing usable."""
-    found = archive.about.get("architecture")
-    return found if type(found) is int and 0 < found <= _MOST_ARCHITECTURE else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, decode, 
 from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from depgraph.parsers.recording.events import Launched
     from depgraph.trace.records import KernelLaunch, Overflow, ScannedPart
 
-_SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
+_RANGES_AT_ONCE = MOST_RUNS << 16  # 66 MB at most
+_MOST_RANGES = 1 << 27  # of the loads of a launch: more take minutes
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
 _MAP_STEP = 64
@@ -42,6 +44,7 @@ _TMA = "tiles stored by TMA"
 _FIRST_WITH_TMA = 90
 _NOTHING = "nothing that the recorder sees: it may use TMA alone"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
+_TOO_MANY = "tiles of more rows than depgraph works out"
 
 
 def read_touches(
@@ -55,9 +58,8 @@ def read_touches(
     """Read the tables of one launch, rows from `first_row` on, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
-    loaded = _loaded(tiles, maps, launched)
-    readers, reads = _reads_of(loaded or _Loaded([], []))
-    reason = _NOT_UNDERSTOOD if loaded is None else launched.untraced
+    loaded, not_understood = _loaded(tiles, maps, launched)
+    reason = not_understood or launched.untraced
     if not reason and launched.stores_tiles is not False and not len(tiles):
         if launched.stores_tiles:
             reason = _TMA
@@ -65,11 +67,11 @@ def read_touches(
             reason = _NOTHING
     if reason:
         part.untraced[place] = reason
-    elif loaded and len(tiles) and launched.stores_tiles is not False:
+    elif len(tiles) and launched.stores_tiles is not False:
         _note_stores(loaded, launched, place, part)
     all_blocks = distinct(
         np.concatenate(
-            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
+            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), *loaded.receivers]
         )
     )
     if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks:
@@ -79,15 +81,11 @@ def read_touches(
     if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END:
         raise archive.damaged(f"launch {launched.number} touches an address that no GPU has")
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
-    plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
-    moved = Footprints(
-        np.searchsorted(all_blocks, readers)[reads.block].astype(np.int32),
-        reads.kind, reads.start, reads.end,
-    )  # fmt: skip
+    pieces = chain(_of_sectors(sectors, row_of, len(all_blocks)), _of_loads(loaded, all_blocks))
+    ranges = _joined(pieces, len(all_blocks), first_row, overflow)
     accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
     loaders = np.searchsorted(all_blocks, tiles["block"])
     accesses += np.bincount(loaders, minlength=len(all_blocks))
-    ranges = concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain
     x_size, y_size, _ = launch.grid
     return BlockTouches(
         launch=np.full(len(all_blocks), place, np.int32),
@@ -117,24 +115,53 @@ def _has_tma(launch: KernelLaunch) -> bool:
     return (launch.architecture or 0) >= _FIRST_WITH_TMA
 
 
-def _plain(
-    sectors: NDArray[Any],
-    row_of: NDArray[np.int32],
-    n_rows: int,
-    first_row: int,
-    overflow: Overflow | None,
+def _joined(
+    pieces: Iterable[Footprints], n_rows: int, first_row: int, overflow: Overflow | None
 ) -> Footprints:
-    """Return the ranges of sectors, but for those that are too many and were given away."""
-    pieces: list[Footprints] = []
-    for low in range(0, len(sectors), _SECTORS_AT_ONCE):
-        these = slice(low, low + _SECTORS_AT_ONCE)
-        pieces.append(_ranges(sectors[these], row_of[these], n_rows))
-        if overflow and sum(map(len, pieces)) > overflow.most_ranges:
-            joined = concatenate_footprints(pieces, n_rows)
+    """Return the ranges of all pieces, but for those that are too many and were given away."""
+    kept: list[Footprints] = []
+    for piece in pieces:
+        kept.append(piece)
+        if overflow and sum(map(len, kept)) > overflow.most_ranges:
+            joined = concatenate_footprints(kept, n_rows)
             row = joined.block + np.int32(first_row)
             overflow.take(Ranges(row, joined.kind, joined.start, joined.end))
-            pieces = []
-    return concatenate_footprints(pieces, n_rows)
+            kept = []
+    return concatenate_footprints(kept, n_rows)
+
+
+def _slices(n: int, ranges_of_each: int) -> Iterator[slice]:
+    """Cut n things so that the ranges of each slice are not too many at once."""
+    step = max(1, _RANGES_AT_ONCE // ranges_of_each)
+    return (slice(low, low + step) for low in range(0, n, step))
+
+
+def _of_sectors(
+    sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int
+) -> Iterator[Footprints]:
+    for these in _slices(len(sectors), MOST_RUNS):
+        yield _ranges(sectors[these], row_of[these], n_rows)
+
+
+def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64]) -> Iterator[Footprints]:
+    """Yield what loads read, by the place of each block among `blocks`."""
+
+    def read(
+        block: NDArray[np.int64], start: NDArray[np.uint64], end: NDArray[np.uint64]
+    ) -> Footprints:
+        row = np.searchsorted(blocks, block).astype(np.int32)
+        return join_footprints(row, np.full(len(row), READ, np.uint8), start, end, len(blocks))
+
+    for each in loaded.boxes:
+        block, at, width = _boxes_side_by_side(each)
+        for these in _slices(len(at), each.tensor.rows):
+            tile, start, end = tile_ranges(each.tensor, at[these], width[these])
+            yield read(block[these][tile], start, end)
+    for tensor, columns in loaded.columns:
+        for these in _slices(len(columns.block), tensor.pixels):
+            some = Columns(*(values[these] for values in columns))
+            column, start, end = pixel_ranges(tensor, some)
+            yield read(some.block[column], start, end)
 
 
 def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Footprints:
@@ -152,51 +179,44 @@ class _Loaded(NamedTuple):
     boxes: list[Loads]
     columns: list[tuple[PixelMap, Columns]]
 
+    @property
+    def receivers(self) -> list[NDArray[np.int64]]:
+        """The blocks that get something, some of them several times."""
+        return [each.receiver for each in self.boxes] + [each.block for _, each in self.columns]
 
-def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> _Loaded | None:
-    """Return the loads of a launch by map; None if they are not understood."""
+
+def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tuple[_Loaded, str]:
+    """Return the loads of a launch by map; none, and why, if they are not understood."""
+    nothing = _Loaded([], [])
     known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
     found = _Loaded([], [])
+    left = _MOST_RANGES
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         rows = np.flatnonzero(tiles["map"] == at)
         loads = tiles[rows]
         mode = _IM2COL if isinstance(tensor, PixelMap) else _TILED
         if tensor is None or (loads["mode"] != mode).any():
-            return None
+            return nothing, _NOT_UNDERSTOOD
         if isinstance(tensor, TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
-            return None
+            return nothing, _NOT_UNDERSTOOD
+        left -= len(rows) * (tensor.pixels if isinstance(tensor, PixelMap) else tensor.rows)
+        if left < 0:
+            return nothing, _TOO_MANY
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
         first = loads["at"][:, : len(tensor.sizes)]
         if isinstance(tensor, PixelMap):
             columns = columns_of(tensor, block, first[load], loads["offsets"][load])
             if columns is None:
-                return None
+                return nothing, _NOT_UNDERSTOOD
             found.columns.append((tensor, columns))
             continue
         order = np.argsort(load, kind="stable")
         found.boxes.append(
             Loads(tensor, rows, first, loads["block"].astype(np.int64), load[order], block[order])
         )
-    return found
-
-
-def _reads_of(loaded: _Loaded) -> tuple[NDArray[np.int64], Footprints]:
-    """Return the blocks that loads are for, and what each reads, by place among the blocks."""
-    parts = []
-    for each in loaded.boxes:
-        block, at, width = _boxes_side_by_side(each)
-        tile, start, end = tile_ranges(each.tensor, at, width)
-        parts.append((block, tile, start, end))
-    for tensor, columns in loaded.columns:
-        parts.append((columns.block, *pixel_ranges(tensor, columns)))
-    blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in parts)]))
-    footprints = []
-    for block, load, start, end in parts:
-        row = np.searchsorted(blocks, block).astype(np.int32)[load]
-        footprints.append(Footprints(row, np.full(len(row), READ, np.uint8), start, end))
-    return blocks, concatenate_footprints(footprints, len(blocks))
+    return found, ""
 
 
 def _boxes_side_by_side(

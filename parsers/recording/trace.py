@@ -102,19 +102,15 @@ class Recording:
     def tasks(self) -> Iterator[PartTask]:
         """Yield the launches in order, about as many bytes in each part."""
         yield _Notes(self._events)
-        batch: list[Launched] = []
-        for launched in self._events.launches:
-            batch.append(launched)
-            if sum(each.bytes for each in batch) >= _PART_BYTES:
-                yield self._part(batch)
-                batch = []
-        if batch:
-            yield self._part(batch)
-
-    def _part(self, batch: list[Launched]) -> RecordedKernels:
-        total = sum(each.bytes for each in self._events.launches)
-        share = self._file.size * sum(each.bytes for each in batch) // max(1, total)
-        return RecordedKernels(self._path, self._file, tuple(batch), share, self._memory_limit)
+        launches = self._events.launches
+        total = max(1, sum(each.bytes for each in launches))
+        first, size = 0, 0
+        for end, launched in enumerate(launches, 1):
+            size += launched.bytes
+            if size >= _PART_BYTES or end == len(launches):
+                batch, share = tuple(launches[first:end]), self._file.size * size // total
+                yield RecordedKernels(self._path, self._file, batch, share, self._memory_limit)
+                first, size = end, 0
 
     def program_order(self) -> _InOrder:
         """Return what numbers the operations."""

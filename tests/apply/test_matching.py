@@ -13,7 +13,7 @@ from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET, Node, read_capt
 from depgraph.apply.matching import Operation, match_nodes, operations_of, refuse_other_nodes
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy
-from depgraph.store.companions import write_companion
+from depgraph.store.companions import CAPTURES, write_companion
 
 X = memory(0)
 
@@ -99,7 +99,7 @@ DAMAGED = [
 @pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file_is_one_line(text, tmp_path):
     path = tmp_path / "captures.json"
-    write_companion(path, {"captures": json.loads(text)})
+    write_companion(path, {"captures": json.loads(text)}, what=CAPTURES)
     with pytest.raises(ApplyError, match="no captured graphs that can be read") as error:
         read_captures(path)
     assert "\n" not in str(error.value)

@@ -11,7 +11,7 @@ from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.order import chain
 from depgraph.apply.verdicts import Verdict, Verdicts, fingerprint
 from depgraph.errors import ApplyError
-from depgraph.store.companions import write_companion
+from depgraph.store.companions import checked, write_companion
 
 X, Y = memory(0), memory(1)
 
@@ -40,7 +40,7 @@ def test_verdicts_come_back_from_their_file(tmp_path):
 )
 def test_damaged_verdicts_are_one_line(content, tmp_path):
     path = tmp_path / "verdicts.json"
-    write_companion(path, content)
+    write_companion(path, content, what=checked(0))
     with pytest.raises(ApplyError, match="what the check found cannot be read") as error:
         Verdicts.read(path)
     assert "\n" not in str(error.value)

@@ -41,7 +41,7 @@ sys.exit({code})
 def applying(tmp_path, sample_store):
     """Return the words that apply a program which leaves what came of it."""
     store = sample_store.path
-    write_captures(captures_of(store), [])
+    write_captures(captures_of(store), [], store=sample_store.identity)
 
     def words(found=(FAST,), code=0):
         left = tmp_path / "left.json"

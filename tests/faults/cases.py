@@ -26,15 +26,16 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trace": Kind("traces", 28, damaged_inputs.trace),
+    "trace": Kind("traces", 27, damaged_inputs.trace),
     "profile": Kind("profiles", 18, damaged_inputs.profile),
     "workload": Kind("described programs", 5, damaged_inputs.workload),
     "gpu": Kind("GPU models", 3, damaged_inputs.gpu),
     "option": Kind("what-ifs and other options", 5, damaged_inputs.option),
     "store": Kind("a file of a store", 16, damaged_stores.store),
     "mixture": Kind("files of two stores mixed", 5, damaged_stores.mixture),
-    "recording": Kind("recordings", 3, damaged_recordings.recording),
+    "recording": Kind("recordings", 2, damaged_recordings.recording),
     "companion": Kind("what lies beside a store", 3, damaged_recordings.companion),
+    "flip": Kind("one bit of a recording, or beside a store", 2, damaged_recordings.flip),
     "checkpoint": Kind("what `--resume` kept", 4, damaged_stores.checkpoint),
     "source": Kind("a trace that changes while it is read", 3, while_running.source),
     "replaced": Kind("a store that is replaced while it is read", 2, while_running.replaced),

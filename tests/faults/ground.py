@@ -10,13 +10,16 @@ from pathlib import Path
 from faults import inputs
 from faults.profiles import profiles
 from faults.program import must, run
+from small_captures import captured, memory, operator
 
-from depgraph.apply.captured import Captured, write_captures
+from depgraph.apply.captured import write_captures
+from depgraph.apply.kernel_code import KernelCode
+from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.recorder.times import as_trace
 from depgraph.samples import RECORDING, sample_path
-from depgraph.store.companions import captures_of, times_of, write_companion
+from depgraph.store.companions import captures_of, times_of, verdicts_of, write_companion
 from depgraph.store.store import Store
 
 PROFILE = "profile.json"
@@ -50,7 +53,15 @@ ANSWERS = {
 
 OF_RECORDED = (
     ("bound", "store", "--sms", "8", "--format", "json"),
+    ("bound", "store", "--sms", "8", "--launch", "measured", "--format", "json"),
     ("show", "kernels", "store", "--format", "json"),
+    ("show", "path", "store", "--format", "json"),
+    ("show", "buffers", "store", "--format", "json"),
+    ("show", "pairs", "store", "--cusync", "--sms", "8", "--format", "json"),
+    ("compare", "store", "store", "--sms", "8", "--format", "json"),
+    ("report", "store", "--sms", "8", "--format", "json"),
+    ("timing", "store.times.json", "store", "--format", "json"),
+    ("overlap", "store.times.json", "--format", "json"),
 )
 """Those that are asked of the store of a recording."""
 
@@ -174,7 +185,11 @@ def make_recorded(folder):
         for k in store.kernels
     ]  # fmt: skip
     write_companion(times_of(store.path), as_trace(events, ["H100"]), store=store.identity)
-    write_captures(captures_of(store.path), [Captured((), ())], store=store.identity)
+    call = operator("mm", [memory(0)], [memory(1)])
+    write_captures(captures_of(store.path), [captured(call)], store=store.identity)
+    codes = {"k": KernelCode("it loads addresses", frozenset({8, -1}))}
+    found = Verdicts(weights=[1.0], graphs=[Verdict("free", "abc", 3.0)], codes=codes)
+    found.write(verdicts_of(store.path, 0), store=store.identity)
     return store.path
 
 

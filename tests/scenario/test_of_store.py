@@ -63,7 +63,7 @@ def changed(store):
 def cut(store):
     path = times_of(store.path)
     path.write_bytes(path.read_bytes()[:50])
-    return "was not written by this depgraph, or is damaged"
+    return "has changed since it was written"
 
 
 FAULTS = [of_another, changed, cut]

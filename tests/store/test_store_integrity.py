@@ -397,7 +397,7 @@ def test_metadata_of_other_types_are_refused_or_harmless(folder, entry):
 )  # fmt: skip
 def test_options_that_no_extraction_has_are_refused(folder, options):
     set_metadata(folder, options=options)
-    with pytest.raises(StoreError, match=r"its metadata say .* for 'options'"):
+    with pytest.raises(StoreError, match=r"its metadata says .* for 'options'"):
         Store(folder)
 
 

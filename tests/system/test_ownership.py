@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from depgraph.ownership import _is_own, is_ours
+from depgraph.ownership import _is_own, is_ours, read_ours
 from depgraph.recorder.build import Builder
 from depgraph.recorder.toolkit import Toolkit
 
@@ -34,6 +34,56 @@ def test_files_of_others_are_not_ours(tmp_path):
     path.write_text("")
     os.chown(path, 12345, 12345)
     assert not is_ours(path)
+
+
+@pytest.mark.parametrize("step", ["folder", "its parent", "where a link leads", "a link's folder"])
+def test_each_step_to_a_file_is_looked_at(tmp_path, step):
+    real, linked = tmp_path / "real" / "cache", tmp_path / "linked"
+    real.mkdir(parents=True)
+    linked.mkdir()
+    (linked / "cache").symlink_to(Path("..") / "linked" / ".." / "real" / "cache")
+    file = real / "it"
+    file.write_text("mine")
+    through = linked / "cache" / "it"
+    assert is_ours(file)
+    assert is_ours(through)
+    assert read_ours(through) == b"mine"
+    open_to_others = {
+        "folder": real, "its parent": real.parent, "where a link leads": real.parent,
+        "a link's folder": linked,
+    }[step]  # fmt: skip
+    open_to_others.chmod(0o777)
+    assert not is_ours(through)
+    with pytest.raises(PermissionError):
+        read_ours(through)
+    if open_to_others == real.parent:
+        open_to_others.chmod(0o1777)  # where nobody takes away what others own, as in /tmp
+        assert is_ours(through)
+
+
+def test_links_that_lead_nowhere_are_nobodys(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert not is_ours(tmp_path / "a")
+
+
+def test_what_is_read_is_what_was_looked_at(tmp_path, monkeypatch):
+    path, other = tmp_path / "it", tmp_path / "other"
+    path.write_text("mine")
+    other.write_text("theirs")
+    other.chmod(0o666)
+
+    def replaced(number):
+        status = fstat(number)
+        other.replace(path)  # after it was opened
+        return status
+
+    fstat = os.fstat
+    monkeypatch.setattr("depgraph.ownership.os.fstat", replaced)
+    assert read_ours(path) == b"mine"
+    monkeypatch.undo()
+    with pytest.raises(PermissionError):
+        read_ours(path)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +178,27 @@ def test_an_index_that_others_may_have_written_is_not_unpickled(tmp_path):
     (index,) = (tmp_path / "__pycache__").glob("*.nbi")
     index.write_bytes(pickle.dumps(Boom()))
     index.chmod(0o666)
+    assert run() == ["2"]
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
+def test_what_is_damaged_is_compiled_again(tmp_path, kind):
+    module = tmp_path / "steps.py"
+    module.write_text(STEPS)
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import steps; print(steps.step(1))"
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+
+    def run():
+        return subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)],
+            capture_output=True, text=True, check=False, env=environment,
+        ).stdout.split()  # fmt: skip
+
+    (tmp_path / "__pycache__").mkdir(mode=0o755)
+    assert run() == ["2"]
+    for kept in (tmp_path / "__pycache__").glob(kind):
+        kept.write_bytes(kept.read_bytes()[:20])
     assert run() == ["2"]
 
 

@@ -1,6 +1,7 @@
 """Tensors of PyTorch's caching allocator, from a profile beside a recording."""
 
 import json
+from pathlib import Path
 
 import pytest
 from recordings import KERNEL, recording
@@ -8,6 +9,7 @@ from recordings import KERNEL, recording
 from depgraph.errors import ProfileError
 from depgraph.extraction.pipeline import analyse, extract
 from depgraph.parsers import open_trace
+from depgraph.parsers.profiles.kineto import read_memory
 from depgraph.samples import MEMORY_PROFILE, RECORDING, sample_path
 
 SEGMENT, THERE = 0x1000, 0x7F0000000000
@@ -182,3 +184,11 @@ def test_a_profile_goes_with_a_recording_alone(tmp_path, sample_trace, program):
     said = program("extract", sample_trace, "--memory-profile", memory, "-o", tmp_path / "out")
     assert said.code == 2
     assert "--memory-profile goes with a recording" in said.err
+
+
+def test_more_allocations_than_are_read_are_told(monkeypatch):
+    path = Path(sample_path(MEMORY_PROFILE))
+    n = len(read_memory(path).changes)
+    monkeypatch.setattr("depgraph.parsers.profiles.kineto._MOST_EVENTS", n)
+    with pytest.raises(ProfileError, match=f"tells of {n} allocations and frees, or more"):
+        read_memory(path)

@@ -207,7 +207,7 @@ def test_footprints_are_a_table_as_of_any_trace(tmp_path):
         ([KERNEL | {"block": [1, 1, 1e3]}], "block is 1000.0"),
         ([KERNEL | {"cluster": [16, 16, 16]}], "a cluster of 4096 blocks"),
         ([KERNEL | {"stream": -1}], "stream is -1"),
-        ([KERNEL | {"context": float("inf")}], "context is inf"),
+        ([KERNEL | {"context": float("inf")}], "Infinity is no number"),
         ([KERNEL | {"name": ["k"]}], "name is .*, no text"),
         ([KERNEL | {"ranges": "step"}], "ranges are 'step', no texts"),
         ([KERNEL | {"ranges": [1]}], "ranges are .1., no texts"),
@@ -220,7 +220,7 @@ def test_footprints_are_a_table_as_of_any_trace(tmp_path):
         ([KERNEL, COPY | {"direction": 4, "from": 2**64}], "from is"),
         ([KERNEL, COPY | {"direction": "up"}], "direction is 'up'"),
         ([KERNEL, COPY | {"height": 2**31, "to_pitch": 2**56}], "to is 4096"),
-        ([KERNEL, MEMSET | {"width": float("nan")}], "width is nan"),
+        ([KERNEL, MEMSET | {"width": float("nan")}], "NaN is no number"),
         ([KERNEL, MEMSET | {"element": 2**31, "width": 2**40}], "address is 4096"),
     ],
 )  # fmt: skip
@@ -316,7 +316,7 @@ def test_what_would_take_too_much_memory_is_given_away_piece_by_piece(tmp_path, 
         return touches.row, touches.kind, touches.start, touches.end
 
     whole = found(scanned(None))
-    monkeypatch.setattr("depgraph.parsers.recording.touches._SECTORS_AT_ONCE", 2)
+    monkeypatch.setattr("depgraph.parsers.recording.touches._RANGES_AT_ONCE", 2 * MOST_RUNS)
     kept = Kept()
     left = found(scanned(kept))
     assert len(kept.taken) > 1

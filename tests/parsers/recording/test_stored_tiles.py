@@ -12,10 +12,11 @@ from depgraph.extraction.pipeline import analyse, extract
 from depgraph.extraction.shards import choose_boundaries
 from depgraph.graph.kinds import Basis
 from depgraph.parsers import open_trace
+from depgraph.parsers.recording import touches
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
-from depgraph.parsers.recording.touches import _Loaded, _reads_of
+from depgraph.parsers.recording.touches import _joined, _Loaded, _of_loads
 
 A, B, C = 1 << 20, 2 << 20, 3 << 20
 HALF = 6  # code of a type of two bytes
@@ -334,7 +335,7 @@ def test_what_blocks_load_is_every_element_of_their_boxes(data):
     first = st.tuples(*(st.integers(-1, 4).map(lambda n, b=b: n * b) for b in box))
     rows = data.draw(st.lists(st.tuples(st.integers(0, 2), first), min_size=1, max_size=12))
     loaded = tensor(A, sizes, box)
-    blocks, reads = _reads_of(_Loaded([loads(loaded, *rows)], []))
+    blocks, reads = reads_of(loads(loaded, *rows))
     found = {block: set() for block, _ in rows}
     columns = (blocks[reads.block], reads.start, reads.end)
     for block, start, end in zip(*(column.tolist() for column in columns), strict=True):
@@ -349,7 +350,16 @@ def test_what_blocks_load_is_every_element_of_their_boxes(data):
     assert found == expected
 
 
-def test_tiles_one_below_another_are_not_taken_for_neighbours():
+def reads_of(load):
+    """Return the blocks that load tiles, and what they read."""
+    loaded = _Loaded([load], [])
+    blocks = np.unique(load.receiver)
+    return blocks, _joined(_of_loads(loaded, blocks), len(blocks), 0, None)
+
+
+@pytest.mark.parametrize("at_once", [1, 70, 1 << 20])
+def test_tiles_one_below_another_are_not_taken_for_neighbours(monkeypatch, at_once):
+    monkeypatch.setattr(touches, "_RANGES_AT_ONCE", at_once)
     loaded = tensor(A, [64, 512], [64, 64])
-    _, reads = _reads_of(_Loaded([loads(loaded, *((0, (0, 64 * i)) for i in range(8)))], []))
+    _, reads = reads_of(loads(loaded, *((0, (0, 64 * i)) for i in range(8))))
     assert (reads.start.tolist(), reads.end.tolist()) == ([A], [A + 2 * 64 * 512])
