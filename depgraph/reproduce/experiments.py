@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
-from depgraph.reproduce import communication, cusync, kuper, simulator, spawn, stream_k, windows
+from depgraph.reproduce import (
+    communication,
+    cusync_programs,
+    kuper,
+    simulator,
+    spawn,
+    stream_k_tiles,
+    windows,
+)
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
@@ -15,13 +23,13 @@ if TYPE_CHECKING:
 
 EXPERIMENTS: Mapping[str, Callable[[Inputs], Reproduction]] = {
     "kuper": kuper.reproduce,
-    "cusync": cusync.reproduce,
+    "cusync": cusync_programs.reproduce,
     "acs": windows.acs,
     "spawn": spawn.reproduce,
     "c3": communication.c3,
     "blockmaestro": windows.blockmaestro,
     "flashoverlap": communication.flashoverlap,
-    "stream-k": stream_k.reproduce,
+    "stream-k": stream_k_tiles.reproduce,
     "simulator": simulator.reproduce,
 }
 

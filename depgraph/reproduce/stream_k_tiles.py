@@ -9,7 +9,7 @@ import numpy as np
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.mechanisms import Quantity
-from depgraph.reproduce.cusync import mlp
+from depgraph.reproduce.cusync_programs import mlp
 from depgraph.reproduce.figures import Published
 from depgraph.reproduce.programs import geometric_mean, makespan, scenario_of
 
