@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -186,6 +186,9 @@ def _time(
         for i, (product, time) in enumerate(zip(products, times, strict=True))
     ]
     extraction = workload_extraction(kernels, [dependence], unit="us", metadata={})
+    if dependence.pattern == "edges":  # which says nothing of when a block is needed
+        graph = replace(extraction.graph, first_use=None, last_use=None)
+        extraction = replace(extraction, graph=graph)
     launch = parse_launch(f"0,{invocation},0")
     scenario = scenario_of(extraction, gpu, launch=launch, bytes_read=bytes_read)
     return makespan(scenario, policy)
