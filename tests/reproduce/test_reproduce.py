@@ -81,7 +81,7 @@ def test_ideal_times_differ_from_the_original_tool_only_where_it_drops_something
 
 def test_on_its_own_block_times_the_schedule_is_that_of_the_simulator():
     figures = by_what("simulator")
-    own = [f for what, f in figures.items() if "rule run itself" in what]
+    own = [f for what, f in figures.items() if "own times" in what]
     assert len(own) == 3
     assert all(abs(f.difference) < 6e-4 for f in own)
     assert all(f.ours == 0 for what, f in figures.items() if "violated" in what)
