@@ -92,7 +92,7 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
 
     A block is the one that the line before its first one names, as Accel-Sim prints where it reads
     the block's trace. Where no line names it, blocks are taken to be issued in grid order. Kernels
-    are numbered as their traces are if each has an id of its own, else in the order of launches.
+    are numbered in the order of their traces' ids if each has one of its own, else of launches.
     """
     log = _Log()
     with open_text(path) as text:
@@ -240,14 +240,15 @@ class _Log:
 
     def number(self, kernel: _Kernel) -> int:
         """Return which launch of the trace a kernel is, from 0."""
-        return kernel.uid - 1 if self._ids is None else self._ids[kernel.uid] - 1
+        return kernel.uid - 1 if self._places is None else self._places[kernel.uid]
 
     @cached_property
-    def _ids(self) -> dict[int, int] | None:
-        """The id of each kernel's trace, at the end of the log; None if they tell none apart."""
-        ids = {uid: kernel.trace_id or 0 for uid, kernel in self.kernels.items()}
-        tell_apart = len(set(ids.values())) == len(ids)
-        return ids if tell_apart and min(ids.values(), default=0) else None
+    def _places(self) -> dict[int, int] | None:
+        """Kernels in the order of their traces' ids, at the end of the log; None without such."""
+        ids = {kernel.trace_id or 0: uid for uid, kernel in self.kernels.items()}
+        if 0 in ids or len(ids) < len(self.kernels):
+            return None
+        return {uid: place for place, (_, uid) in enumerate(sorted(ids.items()))}
 
     def feed(self, line: str) -> None:
         """Take the next line."""
