@@ -33,6 +33,7 @@ COMMANDS = {
     "compare": "Say what changed between two stores: kernels, dependences, bound, utilization.",
     "show": "Look inside a store: kernels, pairs, the critical path, buffers, a block.",
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
+    "reproduce": "Compute what papers published, from packaged programs, and show both.",
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
     "overlap": "Say how much communication ran beside computation, and what that gained.",

@@ -1,6 +1,6 @@
 """Write what is made by the program: a page a command, the columns of a store, README's picture.
 
-``python docs/_generate.py`` writes them; a test compares them with what it would write.
+``python docs/_generate.py`` writes them; tests compare them with what it would write.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ import click
 
 import depgraph as package
 from depgraph.cli.app import COMMANDS, depgraph
+from depgraph.cli.commands.reproduce import packaged
 from depgraph.parsers import open_trace
 from depgraph.reports.plots import schedules
 from depgraph.reports.plots.style import house_style, save
+from depgraph.reports.tables.render import render
+from depgraph.reports.tables.reproduced_table import reproduction_report
+from depgraph.reproduce.experiments import EXPERIMENTS, reproduce
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
 
 DOCS = Path(__file__).resolve().parent
 PICTURE = DOCS / "kernels-over-time.svg"
+REPRODUCED = DOCS / "reproduced.md"
 WIDTH = 92
 
 
@@ -77,6 +82,22 @@ def picture() -> tuple[str, str]:
         return (Path(folder) / f"{plot.name}.svg").read_text(encoding="utf-8"), plot.result
 
 
+def reproduced(name: str) -> str:
+    """Return the section of the page of reproduced papers that a name has."""
+    return f"## {name}\n\n{render(reproduction_report(reproduce(name, packaged())), 'markdown')}"
+
+
+def reproduced_page() -> str:
+    """Return the page of all that can be reproduced."""
+    about = (
+        "What papers published beside what depgraph computes from packaged programs: the output of "
+        "`depgraph reproduce NAME --format markdown` for each name. The papers' figures, with the "
+        "place in each, are in `samples/papers/published.toml`; shapes and times that authors "
+        "published, stores, and block times lie beside it and in `samples/simulator`."
+    )
+    return "\n".join(["# Reproduced", "", about, "", *map(reproduced, EXPERIMENTS)])
+
+
 def pages() -> dict[Path, str]:
     """Return every generated page."""
     found = {DOCS / "commands" / f"{name}.md": command_page(name) for name in COMMANDS}
@@ -88,4 +109,5 @@ if __name__ == "__main__":
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    REPRODUCED.write_text(reproduced_page(), encoding="utf-8")
     PICTURE.write_text(picture()[0], encoding="utf-8")

@@ -7,8 +7,6 @@ the marks ``children`` of the page; without ``--write`` the tables are printed.
 from __future__ import annotations
 
 import argparse
-import json
-import lzma
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,19 +17,14 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from pages import replace_tables
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.extraction.workload import WorkloadKernel, workload_extraction
-from depgraph.gpu.model import load_gpu
-from depgraph.graph.launches import DeviceLaunches
-from depgraph.mechanisms import find_mechanisms
-from depgraph.mechanisms.costs import charges_of
-from depgraph.scenario.build_scenario import build_scenario
+from depgraph.reproduce.programs import makespan
+from depgraph.reproduce.programs import scenario_of as described_on
+from depgraph.reproduce.spawn import described, measurements
 
 if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 FILE = Path(__file__).resolve().parents[2] / "samples/validation/measured/h100-children.jsonl.xz"
-_BLOCKS_OF_AN_SM = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +50,9 @@ class Run:
         return self.predicted / self.measured - 1
 
 
-def measurements() -> list[dict[str, Any]]:
-    """Return what was measured, a line each."""
-    return [json.loads(line) for line in lzma.open(FILE, "rt", encoding="utf-8")]
-
-
 def scenario_of(case: dict[str, Any]) -> Scenario:
-    """Describe a case: each thread of a block of four warps has items of its own."""
-    items, threads = np.array(case["items"]), case["threads"]
-    blocks = -(-len(items) // threads)
-    thread = np.arange(len(items))
-    own = case["before"] + case["after"]
-    grid = -(-items // threads)
-    one = np.ones(len(items), np.int64)
-    launches = DeviceLaunches(
-        block=thread // threads,
-        at=one * case["before"] / own,
-        warp=thread % threads // 32,
-        lanes=one,
-        child_grid=grid,
-        child_duration=one * float(case["cycles"]),
-        inline=items * float(case["cycles"]),
-        join=np.zeros(len(items), np.uint8),
-        stream=-one,
-        items=items,
-    )
-    parent = WorkloadKernel(
-        case["name"], (blocks, 1, 1), (threads, 1, 1), np.full(blocks, float(own)),
-        occupancy=_BLOCKS_OF_AN_SM,
-    )  # fmt: skip
-    found = workload_extraction([parent], [], [(0, launches)], unit="cycles", metadata={})
-    gpu = load_gpu("H100 SXM")
-    return build_scenario(found.graph, found.kernels, gpu=gpu).on(gpu.sms)
+    """Describe a case, on the GPU that it was measured on."""
+    return described_on(described(case), "H100 SXM")
 
 
 def runs() -> list[Run]:
@@ -97,7 +61,7 @@ def runs() -> list[Run]:
     What the kernel itself takes to start and to be timed is the median difference between measured
     and predicted times without children.
     """
-    lines = measurements()
+    lines = measurements(FILE)
     mhz = clock(lines)
     scenarios = {line["name"]: scenario_of(line) for line in lines if line["what"] == "case"}
     own = [line for line in lines if line["what"] == "run" and line["stream"] == 0]
@@ -121,7 +85,7 @@ def searches() -> list[Run]:
 
     An edge takes what makes the time without children right in all.
     """
-    lines = measurements()
+    lines = measurements(FILE)
     mhz = clock(lines)
     levels: dict[str, list[list[int]]] = {}
     for line in lines:
@@ -154,9 +118,7 @@ def clock(lines: list[dict[str, Any]]) -> float:
 
 def predicted(scenario: Scenario, threshold: int) -> float:
     """Return the makespan with children from a threshold on."""
-    (mechanism,) = find_mechanisms([f"cdp({threshold})"])
-    plan, _ = run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))
-    return plan.makespan
+    return makespan(scenario, f"cdp({threshold})")
 
 
 def tables() -> str:

@@ -16,35 +16,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.program import Collective, Link
-from depgraph.mechanisms import find_mechanisms
-from depgraph.mechanisms.costs import charges_of
-from depgraph.parsers.workload import read_workload
-from depgraph.scenario.build_scenario import build_scenario
+from depgraph.reproduce.programs import makespan as time_of
+from depgraph.reproduce.programs import scenario_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.graph.program import Extraction
 
 MEASURED = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 # What of two was launched second began so much later, so that the first was surely placed first.
 LATER_US = 20.0
-WORKLOADS = Path(__file__).resolve().parents[2] / "samples" / "workloads"
 POLICIES = {
     "as launched": "c3", "communication first": "c3-first", "reserved": "c3-reserved",
     "both": "c3-both", "dma, 8 fewer": "c3-dma",
 }  # fmt: skip
 ASKED = ("as launched", "communication first")
 CLOSE = 0.15
-LADDER = [
-    ("as launched", "c3", 21), ("communication first", "c3-first", 42),
-    ("reserved", "c3-reserved", 41), ("both", "c3-both", 42), ("copy engines", "c3-dma", 66),
-    ("copy engines, 8 CUs fewer", "c3-dma(8)", 72),
-]  # fmt: skip
 INTRODUCTION = """\
 *Share of ideal*: (speedup - 1) / (ideal speedup - 1); the ideal is what both would take alone,
 the longer one of the two."""
@@ -59,13 +49,6 @@ and *both*: there hardware overlapped far less than predicted, *reserved* often 
 although the SMs were free. NCCL launches its blocks in clusters of four on this architecture
 (`NCCL_CGA_CLUSTER_SIZE`), which need room in one group of SMs; whether that is the reason was
 not tried, and clusters are not modelled."""
-OF_LADDER = """\
-`samples/workloads/conccl.toml`: a matrix product and an all-gather of equal length on the 304
-CUs of an MI300X, each a fifth slower beside the other. The published shares are means over the
-paper's programs, whose lengths differ. *As launched* is more on hardware, where two queues are
-served in turn: here a collective waits until the product's last blocks are placed. With *8 CUs
-fewer* the paper gains, by less pressure on the caches; here seven waves instead of six only
-cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +197,7 @@ def makespan(
 ) -> float:
     """Return the time of a described program under a policy."""
     extraction = workload_extraction(kernels, [], unit="us", metadata={}, links=links)
-    return _makespan(extraction, gpu, policy)
-
-
-def _makespan(extraction: Extraction, gpu: str, policy: str) -> float:
-    model = load_gpu(gpu)
-    scenario = build_scenario(
-        extraction.graph, extraction.kernels, gpu=model, metadata=extraction.metadata
-    ).on(model.sms)
-    (mechanism,) = find_mechanisms([policy])
-    return run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))[0].makespan
+    return time_of(scenario_of(extraction, gpu), policy)
 
 
 def _line(name: str, half: int, found: list[Pair]) -> str:
@@ -266,26 +240,6 @@ def pairs_table() -> str:
     return "\n".join(lines)
 
 
-def ladder_table() -> str:
-    """Return ConCCL's ladder beside what depgraph gives for equal lengths."""
-    program = read_workload(WORKLOADS / "conccl.toml")
-    serial = _makespan(program, "MI300X", "serial")
-    lines = ["| row | policy | published | depgraph |", "|---|---|---:|---:|"]
-    for name, policy, published in LADDER:
-        gain = serial / _makespan(program, "MI300X", policy) - 1
-        lines.append(f"| {name} | `{policy}` | {published} % | {gain:.0%} |")
-    return "\n".join(lines)
-
-
-def flashoverlap_line() -> str:
-    """Say what FlashOverlap's public predictor and depgraph give for one of its programs."""
-    time = _makespan(read_workload(WORKLOADS / "flashoverlap.toml"), "A100", "c3-groups(2)")
-    return (
-        f"`samples/workloads/flashoverlap.toml`, 16384 x 8192 x 4096 in ten groups: its public "
-        f"predictor gives 4836.8 us, `c3-groups(2)` {time:.1f} us."
-    )
-
-
 def overlap_tables() -> str:
     """Return all tables of computation beside communication."""
     constants = "; ".join(
@@ -296,6 +250,5 @@ def overlap_tables() -> str:
     return "\n\n".join([
         "## Computation beside communication", INTRODUCTION,
         "### Measured on two H200s", f"Fitted to half 0: {constants}.", pairs_table(),
-        OF_PAIRS, "### ConCCL", OF_LADDER, ladder_table(),
-        "### FlashOverlap", flashoverlap_line(),
+        OF_PAIRS,
     ]) + "\n"  # fmt: skip

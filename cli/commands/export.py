@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -30,6 +31,8 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import SMS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -74,6 +77,14 @@ _FOLDER = "accel-sim"
     type=click.Choice(["oldest-first", "newest-first", "longest-path-first", "best"]),
     help="Priority of a dataflow schedule.",
 )  # fmt: skip
+@click.option(
+    "--traces", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="With --to accel-sim: where the traces lie [default: where the store was made from].",
+)  # fmt: skip
+@click.option(
+    "--as-is", is_flag=True,
+    help="With --to accel-sim: mend nothing in traces; a script copies them with their streams.",
+)  # fmt: skip
 @mechanism_options
 @deps_option
 @model_options
@@ -86,6 +97,8 @@ def command(
     sms: int | None,
     schedule_name: str,
     priority: str,
+    traces: Path | None,
+    as_is: bool,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
@@ -98,7 +111,8 @@ def command(
     memset i as kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet,
     CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
     for ui.perfetto.dev (gzipped JSON) or, a folder, for Accel-Sim: its kernelslist.g in the order
-    of the schedule, a script that puts the streams into the traces, and dependences.txt.
+    of the schedule, dependences.txt, and copies of the traces that it can run: with streams of the
+    schedule, and headers, opcodes and EXIT masks mended, each counted in mended.txt.
 
     cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
     without those that others imply: as JSON or CSV, or as a listing of launches with streams and
@@ -116,6 +130,10 @@ def command(
     is_piped = str(output) == "-"
     _refuse_unused(what, schedule_name, mechanisms)
     form = _form_of(what, form, output)
+    if form != _FOLDER:
+        refuse_given({"traces", "as_is"}, f"needs --to {_FOLDER}")
+    elif as_is:
+        refuse_given({"traces"}, "does not go with --as-is")
 
     def write(file: Path, *, force: bool) -> None:
         opened = Store(store)
@@ -133,7 +151,13 @@ def command(
         sized = on_size(scenario, sms)
         is_serial = schedule_name == "serial" and not mechanisms
         names = () if is_serial else mechanisms or (f"dataflow({priority})",)
-        _write_plan(_schedule(sized, names, costs), sized, opened, file, form, force=force)
+        plan = _schedule(sized, names, costs)
+        if form == _FOLDER:
+            _write_folder(plan, sized, opened, file, traces, as_is=as_is, force=force)
+        elif form == "perfetto":
+            _write_timeline(plan, sized, file, force=force)
+        else:
+            tables.write_schedule(plan, graph, sized.unit, file, form, force=force)
 
     if is_piped:
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
@@ -165,34 +189,63 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
     return form
 
 
-def _write_plan(
-    plan: Schedule, scenario: Scenario, store: Store, file: Path, form: str, *, force: bool
-) -> None:
-    """Write a schedule."""
+def _write_folder(
+    plan: Schedule, scenario: Scenario, store: Store, folder: Path, traces: Path | None,
+    *, as_is: bool, force: bool,
+) -> None:  # fmt: skip
+    """Write a schedule for Accel-Sim, and say what it needs to know of it."""
     from depgraph.errors import NotApplicableError
     from depgraph.parsers.accelsim.trace import FORMAT
-    from depgraph.reports.export import accel_sim, tables
+    from depgraph.reports.export import accel_sim
     from depgraph.system.text import counted
 
-    if form == "perfetto":
-        _write_timeline(plan, scenario, file, force=force)
-    elif form == _FOLDER:
-        if len(scenario.kernels) < len(store.kernels):
-            message = "merged kernels have no trace that Accel-Sim could run: leave out merge="
-            raise NotApplicableError(message)
-        across = accel_sim.write_accel_sim(plan, scenario, store.copies, file, force=force)
-        if store.metadata.get("format") != FORMAT:
-            say(
-                f"the store is of no Accel-Sim traces: the names in {accel_sim.LIST} are made up, "
-                "no such files exist"
-            )
-        if across:
-            say(
-                f"{counted(across, 'dependence')} between kernels of different streams: "
-                f"Accel-Sim knows them only if it reads {accel_sim.DEPENDENCES}"
-            )
-    else:
-        tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
+    if len(scenario.kernels) < len(store.kernels):
+        message = "merged kernels have no trace that Accel-Sim could run: leave out merge="
+        raise NotApplicableError(message)
+    has_traces = store.metadata.get("format") == FORMAT
+    mended: Counter[str] = Counter()
+    across = accel_sim.write_accel_sim(
+        plan, scenario, store.copies, folder, force=force,
+        mend=_mender(store, traces, mended) if has_traces and not as_is else None,
+    )  # fmt: skip
+    if not has_traces:
+        say(
+            f"the store is of no Accel-Sim traces: the names in {accel_sim.LIST} are made up, "
+            "no such files exist"
+        )
+    if mended:
+        listed = ", ".join(f"{what} {times}" for what, times in sorted(mended.items()))
+        say(f"mended in copies of the traces: {listed}; {accel_sim.MENDED} says where")
+    if across:
+        say(
+            f"{counted(across, 'dependence')} between kernels of different streams: "
+            f"Accel-Sim knows them only if it reads {accel_sim.DEPENDENCES}"
+        )
+    say(
+        "-gpgpu_concurrent_kernel_sm 1 makes Accel-Sim of before commit 0842752 drop kernels with "
+        "exit code 0: compare the kernels of its log with the list, as depgraph timing does"
+    )
+
+
+def _mender(
+    store: Store, traces: Path | None, mended: Counter[str]
+) -> Callable[[str, Path, int], Counter[str]]:
+    """Return what copies the trace of a name, mended, and counts what was."""
+    from depgraph.errors import InputError
+    from depgraph.parsers.accelsim.mend import mend_trace
+
+    sources = {Path(s["path"]).name: Path(s["path"]) for s in store.metadata["sources"]}
+
+    def mend(name: str, target: Path, stream: int) -> Counter[str]:
+        source = sources.get(name, Path(name)) if traces is None else traces / name
+        if not source.is_file():
+            hint = "name the folder of the traces with --traces, or mend nothing with --as-is"
+            raise InputError(source, "no such trace to copy", hint)
+        found = mend_trace(source, target, stream)
+        mended.update(found)
+        return found
+
+    return mend
 
 
 def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:

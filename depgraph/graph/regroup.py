@@ -135,17 +135,19 @@ def stepped_graph(
 ) -> tuple[BlockGraph, NDArray[np.float64]]:
     """Split certain read-after-write joins by the step at which their targets need a column.
 
-    `step` gives the step that needs a column, of how many, by the column's rank among so many. Also
+    `step` gives the step that needs a column, of how many, by the column's rank among so many: all
+    those of one operation that the same targets wait for, however many joins they come in. Also
     returns, for each join, the share of a target's work that comes before the step.
     """
     column, _ = columns_and_rows(graph, shape)
     is_split = (graph.join_kind == RAW) & graph.join_certain
     join, block = joined_source_blocks(graph, np.flatnonzero(is_split))
     width = int(shape[:, 0].max(initial=1))
-    key, of_pair = np.unique(join * width + column[block], return_inverse=True)
-    group_join = key // width
-    first = np.searchsorted(group_join, group_join)
-    n = np.searchsorted(group_join, group_join, side="right") - first
+    alike = _of_same_targets(graph, np.flatnonzero(is_split))
+    key, of_pair = np.unique(alike[join] * width + column[block], return_inverse=True)
+    group = key // width
+    first = np.searchsorted(group, group)
+    n = np.searchsorted(group, group, side="right") - first
     at, steps = step(np.arange(len(key)) - first, n)
     coarse = np.minimum(steps, _MOST_STEPS)
     at = at * coarse // steps
@@ -172,6 +174,18 @@ def stepped_graph(
         graph.join_target_operation[origin],
     )
     return changed, need[order]
+
+
+def _of_same_targets(graph: BlockGraph, joins: Numbers) -> Numbers:
+    """Return one number for joins of one source operation and the same targets; 0 for others."""
+    number = np.zeros(len(graph.join_kind), np.int64)
+    known: dict[tuple[int, bytes], int] = {}
+    offsets, sets = graph.target_lists
+    for join in joins.tolist():
+        targets = np.sort(sets[offsets[join] : offsets[join + 1]])
+        own = int(graph.join_source_operation[join]), targets.tobytes()
+        number[join] = known.setdefault(own, len(known))
+    return number
 
 
 def _with_sets(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.kinds import RAW
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
@@ -147,6 +148,19 @@ class CuSyncStrided(Numbered, CuSyncTile):
     def __init__(self, tiles: int = 2) -> None:
         super().__init__(tiles)
         self.tiles = tiles
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Wait as `CuSyncTile` does, and say where rows have too few blocks for a stride."""
+        rules = super().rules(program, charges)
+        graph = program.graph
+        sources = graph.join_source_operation[graph.join_kind == RAW]
+        width = int(program.shape[sources, 0].min(initial=self.tiles))
+        if width >= self.tiles:
+            return rules
+        return rules.assuming(
+            f"rows of {width} blocks are shorter than {self.tiles}: they are waited for whole, as "
+            "cusync-row does"
+        )
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         steps = np.maximum(n // self.tiles, 1)

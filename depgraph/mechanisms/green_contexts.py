@@ -43,9 +43,9 @@ class GreenContexts(Numbered):
     signature = "green-contexts(N)"
     rule = (
         "the SMs are cut into N = 2 parts, as equal as the GPU allows; the program's streams, or "
-        "if there are fewer the chains of its dependent kernels, are dealt out to the parts by "
-        "their work; a kernel runs on its part, once the kernel before it there has ended, and "
-        "each one elsewhere that it depends on"
+        "if there are fewer the chains of its dependent kernels, are dealt out, most work first, "
+        "each to the part that would be done with it first; a kernel runs on its part, once the "
+        "kernel before it there has ended, and each one elsewhere that it depends on"
     )
     cost = "SMs that others may not use; launches: host and gap of each kernel"
     availability = Availability.SHIPS
@@ -74,7 +74,7 @@ class GreenContexts(Numbered):
         graph = program.graph
         step = int(charges.number("granularity"))
         first, last = self._parts(program, step)
-        context = self._context_of_each(program)
+        context = self._context_of_each(program, last - first + 1)
         kernels = np.flatnonzero(program.is_kernel)
         kernels = kernels[np.argsort(context[kernels], kind="stable")]
         follows = context[kernels[1:]] == context[kernels[:-1]]
@@ -114,8 +114,8 @@ class GreenContexts(Numbered):
         first = size * np.arange(self.contexts, dtype=np.int64)
         return first, np.append(first[1:], sms) - 1
 
-    def _context_of_each(self, program: Scenario) -> NDArray[np.int64]:
-        """Deal streams out, those of most work first, to the part with the least."""
+    def _context_of_each(self, program: Scenario, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Deal streams out, those of most work first, each to where it would be done first."""
         graph = program.graph
         stream = program.stream
         if len(np.unique(stream[program.is_kernel])) < self.contexts:
@@ -126,7 +126,7 @@ class GreenContexts(Numbered):
         context = np.zeros(len(work), np.int64)
         load = np.zeros(self.contexts)
         for each in np.argsort(-work, kind="stable"):
-            context[each] = load.argmin()
+            context[each] = ((load + work[each]) / sizes).argmin()
             load[context[each]] += work[each]
         of_each: NDArray[np.int64] = context[stream]
         return of_each

@@ -54,8 +54,8 @@ class HsaQueues(Numbered):
     signature = "hsa-queues(Q)"
     rule = (
         "a kernel starts once every kernel that it depends on has ended; each chain of kernels "
-        "has a queue, and where there are more than Q = 32 all queues take turns, Q at a time, in "
-        "which alone their kernels start"
+        "has a queue, and where there are more than Q = 32 queues take turns in groups of Q, the "
+        "last of what is left, in which alone their kernels start"
     )
     cost = (
         "the rest of other queues' turns; launches: a packet for each kernel, and a barrier packet "

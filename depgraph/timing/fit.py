@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _MOST_OTHERS = 0.5  # share of its time that a profile spends outside the trace
 _OWN_TABLES = ("kernels-", "blocks-")
+_SIMULATOR = "simlog"
+_DROPPED = (
+    "it may exit with 0 all the same: Accel-Sim of before commit 0842752 drops kernels with "
+    "-gpgpu_concurrent_kernel_sm 1; run it again, or pass --allow-mismatch to use what there is"
+)
 _HINT = "profile the program that was traced, or pass --allow-mismatch to use what fits"
 
 
@@ -82,10 +87,20 @@ class Fit:
             return
         if self.misfit:
             raise ProfileError(source, self.misfit, _HINT)
+        ended = self._ended_in_simulator
+        if ended is not None and ended < len(self.kernels):
+            found = f"{ended} kernels ended in the simulator, and the store has {len(self.kernels)}"
+            raise ProfileError(source, found, _DROPPED)
         if 2 * fitting < self._expected:
             raise ProfileError(
                 source, f"seems to be of another program than the store: {self.summary}", _HINT
             )
+
+    @property
+    def _ended_in_simulator(self) -> int | None:
+        """Kernels that a simulator's log has times of; None for other profiles."""
+        profile = self.profile.kernels if isinstance(self.profile, BlockProfile) else self.profile
+        return len(profile) if profile is not None and profile.format == _SIMULATOR else None
 
     @property
     def _expected(self) -> int:

@@ -43,10 +43,13 @@ struct Dependences {
         }
     }
     bool ready(long block) const { return waits[block] == 0; }
-    void ended(long block) {
+    std::vector<long> ended(long block) {  // blocks that wait for nothing any more
+        std::vector<long> freed;
         for (long j : of_block[block])
             if (--left[j] == 0)
-                for (long t : joins[j].targets) for (long waiting : sets[t]) waits[waiting]--;
+                for (long t : joins[j].targets) for (long waiting : sets[t])
+                    if (--waits[waiting] == 0) freed.push_back(waiting);
+        return freed;
     }
 
   private:

@@ -69,12 +69,16 @@ class NamedBlocks:
         match = _ISSUED.match(line)
         self._issued = (int(match[1]), int(match[2]), int(match[3])) if match else None
 
+    def take_issued(self) -> Dim3 | None:
+        """Return the block that was named and has not started; None if there is none."""
+        issued, self._issued = self._issued, None
+        return issued
+
     def start(self, line: str) -> bool:
         """Take a line on which a block starts, which names none; tell whether it is one."""
         match = _STARTED.search(line)
-        if match and self._issued is not None:
-            self._starts[self._issued].append(int(match[1]) + int(match[2]))
-            self._issued = None
+        if match and (issued := self.take_issued()) is not None:
+            self._starts[issued].append(int(match[1]) + int(match[2]))
         return match is not None
 
     def finish(self, line: str) -> FinishedBlock | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,9 @@ _OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])"
 _DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
 _DIMENSION_END = 1 << 31
 _CYCLES = r"\((\d{1,18}),(\d{1,18})\)"
-_HEADER = re.compile(r"-(kernel name|grid dim|block dim|shmem|nregs|cuda stream id) = (.*)")
+_HEADER = re.compile(
+    r"-(kernel name|kernel id|grid dim|block dim|shmem|nregs|cuda stream id) = (.*)"
+)
 _LAUNCHED = re.compile(r"launching kernel name: (.*?) uid: ?(\d{1,9})(?: .*)?")
 _BOUND = re.compile(r".* Shader (\d{1,9}) bind to kernel (\d{1,9}) '(.*)'")
 _BLOCK_BEGAN = re.compile(
@@ -57,6 +60,7 @@ class _Kernel:
 
     uid: int
     name: str = ""
+    trace_id: int | None = None
     grid: Dim3 | None = None
     block: Dim3 | None = None
     registers: int | None = None
@@ -75,12 +79,20 @@ class _Kernel:
             return False
         return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
 
+    def number_of(self, block: Dim3) -> int | None:
+        """Return the number of a block in the grid; None if it lies outside."""
+        if self.grid is None or any(n >= size for n, size in zip(block, self.grid, strict=True)):
+            return None
+        x, y, z = block
+        return x + self.grid[0] * (y + self.grid[1] * z)
+
 
 def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     """Read the cycles of every kernel, or of every block if the log has all their lines.
 
-    Blocks are issued in grid order, which tells the block where the log names only the slot
-    of the shader that it ran in.
+    A block is the one that the line before its first one names, as Accel-Sim prints where it reads
+    the block's trace. Where no line names it, blocks are taken to be issued in grid order. Kernels
+    are numbered in the order of their traces' ids if each has one of its own, else of launches.
     """
     log = _Log()
     with open_text(path) as text:
@@ -99,7 +111,7 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     if not all(kernel.has_all_blocks for kernel in timed):
         return kernels
     rows = [
-        (kernel.uid - 1, block, *times)
+        (log.number(kernel), block, *times)
         for kernel in timed
         for block, times in sorted(kernel.blocks.items())
     ]
@@ -132,7 +144,7 @@ def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
 def _columns(path: Path, log: _Log) -> KernelColumns:
     columns = KernelColumns(path)
     columns.skipped.update(log.skipped)
-    for uid, kernel in sorted(log.kernels.items()):
+    for _, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:
             columns.skipped["kernels that did not end, or ended together with others"] += 1
             continue
@@ -140,7 +152,7 @@ def _columns(path: Path, log: _Log) -> KernelColumns:
             kernel.name,
             float(kernel.cycles),
             kernel.start,
-            kernel=uid - 1,
+            kernel=log.number(kernel),
             grid=kernel.grid,
             block=kernel.block,
             registers=kernel.registers,
@@ -171,6 +183,7 @@ def _number(text: str) -> int | None:
 
 
 _HEADER_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "kernel id": ("trace_id", _number),
     "grid dim": ("grid", _sizes),
     "block dim": ("block", _sizes),
     "shmem": ("shared_bytes", _number),
@@ -224,6 +237,18 @@ class _Log:
     def launch_latency(self) -> float:
         """Simulated cycles of each kernel that are its launch."""
         return self.options.get("kernel_launch_latency", 0.0)
+
+    def number(self, kernel: _Kernel) -> int:
+        """Return which launch of the trace a kernel is, from 0."""
+        return kernel.uid - 1 if self._places is None else self._places[kernel.uid]
+
+    @cached_property
+    def _places(self) -> dict[int, int] | None:
+        """Kernels in the order of their traces' ids, at the end of the log; None without such."""
+        ids = {kernel.trace_id or 0: uid for uid, kernel in self.kernels.items()}
+        if 0 in ids or len(ids) < len(self.kernels):
+            return None
+        return {uid: place for place, (_, uid) in enumerate(sorted(ids.items()))}
 
     def feed(self, line: str) -> None:
         """Take the next line."""
@@ -304,8 +329,13 @@ class _Log:
             self.skipped["blocks of an unknown kernel"] += 1
             return
         kernel = self._kernel(uid)
-        self._resident[shader, slot] = kernel, kernel.issued, int(match[3]) + int(match[4])
+        named = self._blocks.take_issued()
+        block = kernel.issued if named is None else kernel.number_of(named)
         kernel.issued += 1
+        if block is None:
+            self.skipped["blocks outside the grid of their kernel"] += 1
+            return
+        self._resident[shader, slot] = kernel, block, int(match[3]) + int(match[4])
 
     def _end_block(self, match: re.Match[str]) -> None:
         running = self._resident.pop((int(match[1]), int(match[2])), None)
@@ -317,15 +347,14 @@ class _Log:
 
     def _end_named_block(self, finished: FinishedBlock) -> None:
         kernel = self._kernel(finished.kernel)
-        x, y, z = finished.block
         start = self._blocks.take_start(finished.block) if kernel.grid else None
         if kernel.grid is None or start is None:
             self.skipped["ends of blocks without a beginning"] += 1
             return
-        if any(n >= size for n, size in zip(finished.block, kernel.grid, strict=True)):
+        number = kernel.number_of(finished.block)
+        if number is None:
             self.skipped["blocks outside the grid of their kernel"] += 1
             return
-        number = x + kernel.grid[0] * (y + kernel.grid[1] * z)
         kernel.blocks[number] = start, finished.end
 
     def _destroy(self, line: str) -> None:

@@ -15,7 +15,7 @@ from depgraph.system.output import new_folder, stranger_in
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import TextIO
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
+    Mend = Callable[[str, Path, int], Mapping[str, int]]
+
 LIST, DEPENDENCES, SCRIPT = "kernelslist.g", "dependences.txt", "set-streams.sh"
+MENDED = "mended.txt"
 _UNLISTED = "unlisted:"
 _FROM_HOST = (TO_DEVICE, SOMEWHERE)
 _TRACE = re.compile(r"kernel-(\d{1,9})(?:-ctx_\w{1,20})?\.traceg?(?:\.(?:xz|gz|zst))?")
@@ -61,7 +64,7 @@ trace() {{ # FILE STREAM
 
 def not_for_accel_sim(folder: Path) -> str:
     """Say what keeps a folder from being what `write_accel_sim` wrote, "" if nothing does."""
-    known = {LIST, DEPENDENCES, SCRIPT}
+    known = {LIST, DEPENDENCES, SCRIPT, MENDED}
     if not (folder / DEPENDENCES).is_file():
         return f"has no {DEPENDENCES}"
     return stranger_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
@@ -74,9 +77,12 @@ def write_accel_sim(
     path: Path,
     *,
     force: bool = False,
+    mend: Mend | None = None,
 ) -> int:
     """Write a folder from which Accel-Sim runs the kernels in the order and streams of a schedule.
 
+    `mend` puts the copy of a trace, by its name, into the folder, with the stream in its header,
+    and returns what it mended; without it the folder has a script that copies them as they are.
     Return how many dependences are between kernels of different streams: Accel-Sim knows nothing of
     these unless it reads the file of dependences.
     """
@@ -98,13 +104,28 @@ def write_accel_sim(
     between = scenario.is_kernel[source] & scenario.is_kernel[target]
     with new_folder(path, force=force, not_ours=not_for_accel_sim) as folder:
         (folder / LIST).write_text("".join(f"{commands[k]}\n" for k in order), encoding="ascii")
-        lines = [f"trace {commands[k]} {stream[k]}\n" for k in order if scenario.is_kernel[k]]
-        script = folder / SCRIPT
-        script.write_text(_SCRIPT.format(name=SCRIPT) + "".join(lines), encoding="ascii")
-        script.chmod(0o755)
+        traces = [(commands[k], int(stream[k])) for k in order if scenario.is_kernel[k]]
+        if mend is None:
+            _write_script(traces, folder / SCRIPT)
+        else:
+            _write_traces(traces, folder, mend)
         with (folder / DEPENDENCES).open("w", encoding="ascii") as file:
             write_dependences(graph, commands, stream, file)
     return int((between & (stream[source] != stream[target])).sum())
+
+
+def _write_script(traces: Sequence[tuple[str, int]], script: Path) -> None:
+    lines = [f"trace {name} {stream}\n" for name, stream in traces]
+    script.write_text(_SCRIPT.format(name=SCRIPT) + "".join(lines), encoding="ascii")
+    script.chmod(0o755)
+
+
+def _write_traces(traces: Sequence[tuple[str, int]], folder: Path, mend: Mend) -> None:
+    """Copy traces, and list what was mended in each."""
+    with (folder / MENDED).open("w", encoding="ascii") as file:
+        for name, stream in traces:
+            for what, times in sorted(mend(name, folder / name, stream).items()):
+                file.write(f"{name}: {what}: {times}\n")
 
 
 def _command(copy: Copy) -> str:

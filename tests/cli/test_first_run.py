@@ -227,6 +227,7 @@ STORE_COMMANDS = {
     "overlap": "overlap {ranks}",
     "mechanisms": "mechanisms",
     "gpus": "gpus",
+    "reproduce": "reproduce spawn",
     "demo": "demo",
 }
 

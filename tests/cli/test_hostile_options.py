@@ -98,6 +98,7 @@ def words_of(command, store):
         "timing": ["timing", store / "times.csv", store / "out"],
         "overlap": ["overlap", store / "steps.json"],
         "gpus": ["gpus"],
+        "reproduce": ["reproduce", "kuper", "--force"],
         "check": ["check", store / "some.log"],
         "demo": ["demo", "--force"],
         "record": ["record", "true"],

@@ -11,6 +11,7 @@ from small_graphs import graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import NotApplicableError, TraceError
+from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import Charges, find_mechanisms
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
@@ -333,3 +334,24 @@ def test_laws(tmp_path_factory, program, name, sms, contention):
     if not slowed and name in ("c3", "c3-groups"):
         serial = comparison.limits[0].serial
         assert serial / row.makespan <= serial / max(link_time, computing) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("policy", "gpu", "said"),
+    [
+        ("c3", "MI300X", "not to be believed on GPUs of AMD"),
+        ("c3", "H100 SXM", ""),
+        ("c3-first", "MI300X", ""),
+        ("c3-dma", "MI300X", ""),
+        ("c3-dma(8)", "MI300X", "not to be believed: SMs fewer"),
+    ],
+)
+def test_rows_that_hardware_contradicts_say_so(policy, gpu, said):
+    found = read_workload(ROOT / "samples/workloads/conccl.toml")
+    scenario = build_scenario(
+        found.graph, found.kernels, gpu=load_gpu(gpu), metadata=found.metadata
+    )
+    (row,) = compare_mechanisms(scenario, [132], find_mechanisms([policy])).outcomes
+    doubts = [note for note in row.assumptions if "not to be believed" in note]
+    assert len(doubts) == bool(said)
+    assert all(note.startswith(said) for note in doubts)

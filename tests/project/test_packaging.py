@@ -16,9 +16,9 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/children.cu",
     "samples/validation/README.md", "samples/suite/README.md",
-    "samples/validation/measured/h100-", "samples/validation/measured/h200",
-    "samples/validation/measured/predicted.csv",
-    "samples/validation/published/",
+    "samples/validation/measured/h100-again", "samples/validation/measured/h100-hardware",
+    "samples/validation/measured/h100-unseen", "samples/validation/measured/h200",
+    "samples/validation/measured/predicted.csv", "samples/simulator/README.md",
 )  # fmt: skip
 
 

@@ -1,9 +1,17 @@
 """Logs of GPGPU-Sim and Accel-Sim: cycles of kernels, and of blocks where all are printed."""
 
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_graphs import kernels_of
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
+from depgraph.timing.fit import fit_profile
 from depgraph.timing.profile import BlockProfile, KernelProfile
 
 OPTIONS = """\
@@ -250,3 +258,57 @@ def test_a_kernel_of_no_block_has_no_block_times(log):
     assert isinstance(profile, KernelProfile)
     with pytest.raises(ProfileError, match="no kernel with a time"):
         read_profile(log(text))
+
+
+def numbered(name, kernel_id, grid):
+    return header(name, grid=grid).replace("-kernel id = 1", f"-kernel id = {kernel_id}")
+
+
+def issued(block, core, slot, cycle, uid):
+    named = "thread block = {},{},{}\n".format(*block)
+    began = f"GPGPU-Sim uArch: core: {core}, cta: {slot}, start_tid: 0, end_tid: 7"
+    return f"{named}{began}, initialized @({cycle},0), kernel_uid:{uid}, kernel_name:x\n"
+
+
+@given(st.permutations(range(6)), st.permutations([(3, 2), (7, 5), (8, 9)]))
+def test_blocks_of_a_rule_run_are_read_by_number(order, listed):
+    """Blocks begin in any order, kernels side by side, the list in another order than the trace."""
+    text, expected = "", {}
+    for uid, (kernel_id, _) in enumerate(listed, 1):
+        text += numbered(f"k{kernel_id}", kernel_id, "(2,3,1)") + launch(f"k{kernel_id}", uid)
+    slots = []
+    for place, block in enumerate(order):
+        for uid, (kernel_id, duration) in enumerate(listed, 1):
+            begin = 100 * place + 10 * uid
+            text += issued((block % 2, block // 2, 0), len(slots), 0, begin, uid)
+            slots.append(finishes(len(slots), 0, begin + duration))
+            expected[[3, 7, 8].index(kernel_id), block] = (begin, duration)
+    text += "".join(slots)
+    with TemporaryDirectory() as folder:
+        (path := Path(folder) / "sim.log").write_text(text)
+        profile = read_profile(path)
+    found = {
+        (k, b): (start, duration)
+        for k, b, start, duration in zip(
+            profile.kernel.tolist(), profile.block.tolist(), profile.start.tolist(),
+            profile.duration.tolist(), strict=True,
+        )
+    }  # fmt: skip
+    assert found == expected
+
+
+def test_a_block_named_outside_its_grid_is_counted(log):
+    text = header("a") + launch("a", 1) + issued((5, 0, 0), 0, 0, 3, 1) + finishes(0, 0, 9)
+    profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
+    assert profile.skipped["blocks outside the grid of their kernel"] == 1
+
+
+def test_a_log_of_fewer_kernels_than_the_trace_is_refused(log):
+    text = header("a") + launch("a", 1) + ends(1) + statistics(99, 99, "a", "1")
+    kernels = kernels_of([2, 2], ["a", "a"])
+    kernels = [replace(k, grid_x=2, block_x=64, block_y=2) for k in kernels]
+    fit = fit_profile(read_profile(log(text)), kernels)
+    with pytest.raises(ProfileError, match=r"1 kernels ended .*, and the store has 2.*0842752"):
+        fit.check()
+    fit.check(allow_mismatch=True)
+    fit_profile(read_profile(log(text)), kernels[:1]).check()

@@ -1,0 +1,143 @@
+"""A published figure beside the one that is computed, and where both come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import InputError
+from depgraph.system.toml_file import parse_toml, read_toml_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from depgraph.graph.program import Extraction
+    from depgraph.timing.profile import BlockProfile, KernelProfile
+
+PUBLISHED = "papers/published.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Where packaged programs lie, and who reads them.
+
+    Attributes
+    ----------
+    path : callable
+        Returns where a sample lies; raises `InputError` where there is none.
+    read_workload : callable
+        Reads a described program.
+    read_profile : callable
+        Reads a file of times.
+    """
+
+    path: Callable[[str], Path]
+    read_workload: Callable[[Path], Extraction]
+    read_profile: Callable[[Path], KernelProfile | BlockProfile]
+
+    def workload(self, name: str) -> Extraction:
+        """Read one of the packaged described programs."""
+        return self.read_workload(self.path(f"workloads/{name}.toml"))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row: what was published, and what comes out here.
+
+    Attributes
+    ----------
+    unit : str
+        Of both: "x" for speedups, "%" for shares, else what they count.
+    source : str
+        Table, figure or file of the publication.
+    why : str
+        Why the two differ; "" where they do not.
+    """
+
+    what: str
+    paper: float
+    ours: float
+    unit: str
+    source: str
+    why: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """How much larger ours is, relative to the paper's; None beside a published 0."""
+        if self.ours == self.paper:
+            return 0.0
+        return self.ours / self.paper - 1 if self.paper else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """All figures of one publication.
+
+    Attributes
+    ----------
+    paper : str
+        How to cite it.
+    about : str
+        What it claims, in a line.
+    programs : str
+        What is run here, and on which GPU.
+    notes : tuple of str
+        What else came out, and what to believe of it.
+    """
+
+    name: str
+    paper: str
+    about: str
+    programs: str
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Published:
+    """The file of published figures: of one publication, or of all."""
+
+    def __init__(self, inputs: Inputs, name: str) -> None:
+        self.name = name
+        self.table = read_published(inputs)[name]
+        self._rows: dict[str, Mapping[str, Any]] = {row["key"]: row for row in self.table["figure"]}
+
+    def figure(
+        self, key: str, ours: float, paper: float | None = None, *, why: str = "", **names: object
+    ) -> Figure:
+        """Put what was computed beside a published figure.
+
+        `paper` is what a packaged table of the publication has where the file has no value;
+        `names` are put into the words of the file.
+        """
+        row = self._rows[key]
+        value = float(row["value"]) if paper is None else paper
+        return Figure(
+            what=row["what"].format(**names),
+            paper=value,
+            ours=float(ours),
+            unit=row["unit"],
+            source=row["source"],
+            why=(why or row.get("why", "")) if ours != value else "",
+        )
+
+    def why(self, key: str) -> str:
+        """Return one of the reasons that stand apart from figures."""
+        return str(self.table.get("why", {}).get(key, ""))
+
+    def found(self, figures: Iterable[Figure], notes: Iterable[str] = ()) -> Reproduction:
+        """Return all that was computed of the publication."""
+        own = (*self.table.get("notes", ()), *notes)
+        return Reproduction(
+            self.name, self.table["paper"], self.table["about"], self.table["programs"],
+            tuple(figures), own,
+        )  # fmt: skip
+
+
+def read_published(inputs: Inputs) -> dict[str, Any]:
+    """Read the file of published figures: of each name the paper, what it claims, its figures."""
+    path = inputs.path(PUBLISHED)
+    tables = parse_toml(read_toml_text(path))
+    if not tables:
+        raise InputError(path, "has no figures", "install depgraph anew")
+    return tables

@@ -1,0 +1,226 @@
+"""Copies of traces that Accel-Sim runs: headers, opcodes and EXIT masks mended, each counted.
+
+What needs mending was seen with traces of an H100 in Accel-Sim's development branch of October
+2024: ``docs/accel-sim.md``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, BinaryIO
+
+from depgraph.errors import TraceError
+from depgraph.parsers.accelsim.header import find_layout, parse_header
+from depgraph.parsers.scanning.compression import TraceStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# What the simulator's trace reader has opcodes for (gpgpu-sim, ISA_Def of each architecture).
+_KNOWN_VERSIONS = (35, 60, 61, 70, 75, 80, 86)
+_AMPERE = 80
+_MOST_REGISTERS = 255
+_MOST_SHARED_BYTES = 228 << 10
+_REGISTER_UNIT, _SHARED_UNIT = 8, 128  # what hardware allocates at least
+_RZ = b"R255"
+# Opcodes of Hopper that Ampere's map lacks, and what takes as long.
+_OPCODES = {
+    b"VIADD": b"IADD3", b"VIADDMNMX": b"IMNMX", b"VIMNMX": b"IMNMX", b"ACQBULK": b"NOP",
+    b"PREEXIT": b"NOP",
+}  # fmt: skip
+_SHARED = (b"LDS", b"STS", b"LDSM", b"STSM", b"ATOMS")
+_LIST, _STRIDE, _DELTAS = 0, 1, 2
+_HEADER_BYTES = 1 << 16
+_PAIR = re.compile(rb"-(nregs|shmem|binary version|cuda stream id) = (\S+)\s*\n?")
+_HINT = "export with --as-is, which changes nothing but streams"
+
+
+class _Need:
+    """What the instructions of a kernel use: the highest register, and the end of shared memory."""
+
+    def __init__(self, shared_base: int) -> None:
+        self.registers = 0
+        self.shared_bytes = 0
+        self._base = shared_base
+
+    def see(self, tokens: list[bytes], opcode: int) -> None:
+        """Take one instruction, whose opcode stands at a place among its tokens."""
+        for token in tokens[:opcode] + tokens[opcode + 1 :]:
+            if token.startswith(b"R") and token != _RZ and token[1:].isdigit():
+                self.registers = max(self.registers, int(token[1:]) + 1)
+        if tokens[opcode].partition(b".")[0] in _SHARED:
+            self.shared_bytes = max(self.shared_bytes, self._end(tokens, opcode))
+
+    def _end(self, tokens: list[bytes], opcode: int) -> int:
+        """Return the end of what an access to shared memory touches."""
+        at = opcode + 2 + int(tokens[opcode + 1])
+        width = int(tokens[at])
+        if not width:
+            return 0
+        form, listed = int(tokens[at + 1]), tokens[at + 2 :]
+        if form == _LIST:
+            last = max((int(a, 16) for a in listed if a.startswith(b"0x")), default=0)
+        elif form == _STRIDE:
+            mask = int(tokens[_mask_at(tokens, opcode)], 16)
+            lanes = mask.bit_length() - (mask & -mask).bit_length()
+            last = int(listed[0], 16) + max(0, int(listed[1])) * max(0, lanes)
+        else:
+            address = last = int(listed[0], 16)
+            for delta in listed[1:-1]:
+                address += int(delta)
+                last = max(last, address)
+        return last + width - (self._base if last >= self._base > 0 else 0)
+
+
+def mend_trace(source: Path, target: Path, stream: int) -> Counter[str]:
+    """Copy a trace so that the simulator runs it, compressed as `target` is named.
+
+    Parameters
+    ----------
+    source : Path
+        A trace in grouped text.
+    stream : int
+        To stand in its header.
+
+    Returns
+    -------
+    Counter of str
+        What was mended, and how often.
+
+    Raises
+    ------
+    TraceError
+        If the trace cannot be read or is not grouped.
+    """
+    with TraceStream(source) as file:
+        head = file.read(_HEADER_BYTES)
+    try:
+        header = parse_header(head)
+        layout = find_layout(head, header)
+    except ValueError as error:
+        raise TraceError(source, str(error), _HINT) from None
+    if not layout.is_grouped:
+        raise TraceError(source, "its instructions are not grouped by warp", _HINT)
+    mask_at = layout.columns + 1
+    need = _Need(header.shared_base)
+    try:
+        for line in _lines(source):
+            tokens = line.split()
+            opcode = _opcode_at(tokens, mask_at)
+            if opcode:
+                need.see(tokens, opcode)
+    except (ValueError, IndexError):
+        raise TraceError(source, f"no instruction: {line[:60]!r}", _HINT) from None
+    mended: Counter[str] = Counter()
+    with _writer(target) as out:
+        for warp in _warps(source):
+            out.writelines(_mended_lines(warp, mask_at, need, stream, mended))
+    return mended
+
+
+def _mended_lines(
+    lines: list[bytes], mask_at: int, need: _Need, stream: int, mended: Counter[str]
+) -> Iterator[bytes]:
+    """Yield the lines of a warp, or of what stands before the first one."""
+    later = 0
+    changed: list[bytes] = []
+    for line in reversed(lines):
+        tokens = line.split()
+        opcode = _opcode_at(tokens, mask_at)
+        if not opcode:
+            changed.append(_header_line(line, need, stream, mended))
+            continue
+        mask = int(tokens[mask_at], 16)
+        base, dot, rest = tokens[opcode].partition(b".")
+        if base == b"EXIT" and mask & later:
+            tokens[mask_at] = b"%08x" % (mask & ~later)
+            mended["EXIT masks"] += 1
+        if base in _OPCODES:
+            tokens[opcode] = _OPCODES[base] + (dot + rest if _OPCODES[base] != b"NOP" else b"")
+            mended[f"opcodes {base.decode()} -> {_OPCODES[base].decode()}"] += 1
+        later |= mask
+        is_changed = tokens != line.split()
+        changed.append(b" ".join(tokens) + b" \n" if is_changed else line)
+    return reversed(changed)
+
+
+def _header_line(line: bytes, need: _Need, stream: int, mended: Counter[str]) -> bytes:
+    """Return a line of the header as the simulator can take it; others as they are."""
+    match = _PAIR.fullmatch(line)
+    if match is None:
+        return line
+    key, value = match[1].decode(), _whole(match[2])
+    if key == "cuda stream id":
+        return b"-cuda stream id = %d\n" % stream
+    if key == "binary version":
+        mended_value = value if value in _KNOWN_VERSIONS else _AMPERE
+    elif key == "nregs":
+        fits = need.registers <= value <= _MOST_REGISTERS and value > 0
+        least = min(_MOST_REGISTERS, _rounded(max(need.registers, 1), _REGISTER_UNIT))
+        mended_value = value if fits else least
+    else:
+        fits = need.shared_bytes <= value <= _MOST_SHARED_BYTES
+        mended_value = value if fits else _rounded(need.shared_bytes, _SHARED_UNIT)
+    if mended_value == value:
+        return line
+    mended[f"headers -{key}"] += 1
+    return b"-%s = %d\n" % (match[1], mended_value)
+
+
+def _whole(text: bytes) -> int:
+    return int(text) if re.fullmatch(rb"-?\d{1,20}", text) else -1
+
+
+def _rounded(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _mask_at(tokens: list[bytes], opcode: int) -> int:
+    """Return where the mask stands, before the registers that an instruction writes."""
+    at = opcode - 1
+    while not tokens[at].isdigit() or tokens[at].startswith(b"R"):
+        at -= 1
+    return at - 1
+
+
+def _opcode_at(tokens: list[bytes], mask_at: int) -> int:
+    """Return where the opcode of an instruction stands; 0 for lines that are none."""
+    if len(tokens) < mask_at + 3 or b"=" in tokens or tokens[0].startswith((b"#", b"-")):
+        return 0
+    return mask_at + 2 + int(tokens[mask_at + 1])
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with io.BufferedReader(TraceStream(path), 1 << 20) as file:
+        yield from file
+
+
+def _warps(path: Path) -> Iterator[list[bytes]]:
+    """Yield the lines of the header, and then those of one warp after another."""
+    lines: list[bytes] = []
+    for line in _lines(path):
+        if line.startswith(b"warp = ") and lines:
+            yield lines
+            lines = []
+        lines.append(line)
+    yield lines
+
+
+def _writer(path: Path) -> BinaryIO:
+    if path.suffix == ".xz":
+        return lzma.open(path, "wb", preset=0)  # type: ignore[return-value]
+    if path.suffix == ".gz":
+        return gzip.GzipFile(path, "wb", compresslevel=1, mtime=0)  # type: ignore[return-value]
+    if path.suffix == ".zst":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        return zstd.open(path, "wb")  # type: ignore[return-value]
+    return path.open("wb")
