@@ -25,6 +25,7 @@ _FORMATS = (
     "depgraph.parsers.recording.trace",
     "depgraph.parsers.accelsim.trace",
     "depgraph.parsers.simlog.accesses",
+    "depgraph.parsers.cutracer.trace",
 )
 # How much of a file is looked at: a program may print for long before its first kernel.
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
@@ -58,7 +59,8 @@ def open_trace(
     ----------
     paths : str or Path, or several of them
         A file, plain or packed with xz, gz, zst or bz2; ``-`` for standard input; the folder or
-        the kernelslist of an Accel-Sim trace; several kernel files, or several logs, of one run.
+        the kernelslist of an Accel-Sim trace; the folder of a run under CUTracer; several kernel
+        files, or several logs, of one run.
     allow_outside : bool
         Follow a kernelslist, or a link, to files outside its folder.
     memory_limit : int, optional
@@ -78,9 +80,18 @@ def open_trace(
         if len(given) > 1:
             raise TraceError("<stdin>", "standard input comes alone", "give it without other files")
         return _open_inputs([TraceInput(None)])
-    files = [Path(path) for path in given]
+    files = _of_cutracer([Path(path) for path in given])
     listed = _listed(files, allow_outside=allow_outside)
     return listed or _open_inputs([TraceInput(path, memory_limit) for path in files])
+
+
+def _of_cutracer(given: list[Path]) -> list[Path]:
+    """Put the files of a run in place of its folder, if it is one of a run under CUTracer."""
+    if len(given) != 1 or not given[0].is_dir():
+        return given
+    from depgraph.parsers.cutracer.trace import files_in
+
+    return files_in(given[0]) or given
 
 
 def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
@@ -192,8 +203,8 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     ),
     (
         re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:"),
-        "is the output of CUTracer, which has registers but no addresses",
-        _MEM_TRACE,
+        "is the text that CUTracer prints, which does not say how large a grid is",
+        "trace again with CUTRACER_INSTRUMENT=mem_addr_trace CUTRACER_TRACE_FORMAT=ndjson",
     ),
     (
         re.compile(
