@@ -16,12 +16,26 @@ from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
+    AWAITS,
+    BLOCKING,
+    GRAPH_BEGINS,
+    GRAPH_EDGE,
+    GRAPH_ENDS,
+    HOST_AWAITS_CONTEXT,
+    HOST_AWAITS_EVENT,
+    HOST_AWAITS_STREAM,
+    LEGACY,
     MEMSET,
+    NON_BLOCKING,
     ON_DEVICE,
     PROGRAMMATIC,
+    RECORDS,
+    RUNS_IN,
     SOMEWHERE,
     TO_DEVICE,
     TO_HOST,
+    UNKNOWN_GRAPH_BEGINS,
+    HostCall,
     KernelLaunch,
     MemoryOperation,
 )
@@ -59,6 +73,9 @@ _KNOWN = frozenset(
         "context",
         "fault",
         "recording",
+        "stream",
+        "sync",
+        "graph",
     }
 )
 _NO_MANIFEST = (
@@ -66,6 +83,12 @@ _NO_MANIFEST = (
 )
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
+_CALLS = frozenset({"stream", "sync", "graph"})
+_STREAMS = (LEGACY, BLOCKING, NON_BLOCKING)
+_SYNCS = {
+    "record": RECORDS, "wait": AWAITS, "event": HOST_AWAITS_EVENT, "stream": HOST_AWAITS_STREAM,
+    "context": HOST_AWAITS_CONTEXT,
+}  # fmt: skip
 _CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
 _Event = dict[str, Any]
 
@@ -96,6 +119,9 @@ class RecordedEvents:
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
         self._writes_elsewhere = False  # a kernel, outside of all memory that is known
+        self.host_calls: list[HostCall] = []
+        self._nodes: dict[int, int] = {}  # of the graph that is launched: their operations
+        self._waits_for: dict[int, list[int]] | None = None  # each node of it, where that is known
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -170,6 +196,8 @@ class RecordedEvents:
             self._take_allocation(event)
         elif what == "free":
             self._take_free(event)
+        elif what in _CALLS:
+            self._take_call(event, what)
         elif what == "fault":
             self.warnings[f"faults of the recorder: {event['what']}"] += 1
 
@@ -197,7 +225,7 @@ class RecordedEvents:
             nvtx=" / ".join(_texts(event, "ranges")) or None,
             programmatic=_programmatic(event),
         )
-        self._place(number, launch)
+        self._place(event, number, launch)
         self._writes_elsewhere |= bool(event.get("writes_elsewhere"))
         reason = None
         if event["state"] != _RECORDED:
@@ -222,7 +250,55 @@ class RecordedEvents:
             )
         )  # fmt: skip
 
-    def _place(self, number: int, launch: KernelLaunch) -> None:
+    def _take_call(self, event: _Event, what: str) -> None:
+        """Take what orders streams: what they are, events, waits of the host, graph launches."""
+        if what == "stream":
+            kind = _STREAMS[_whole(event, "kind", most=len(_STREAMS) - 1)]
+        elif what == "graph":
+            kind = self._take_graph(event)
+        else:
+            kind = _SYNCS[_text(event, "what")]
+        numbers = {
+            key: _whole(event, key, most=LARGEST_ID) if key in event else None
+            for key in ("stream", "context")
+        }
+        moment = _whole(event, "id", most=LARGEST_ID) if "id" in event else None
+        self._call(kind, event=moment, **numbers)
+
+    def _take_graph(self, event: _Event) -> str:
+        """Take the beginning of a graph launch, with the edges between its nodes, or its end."""
+        edges = event.get("edges")
+        self._nodes = {}
+        self._waits_for = None
+        if not _whole(event, "begins", most=1):
+            return GRAPH_ENDS
+        if edges is None:
+            return UNKNOWN_GRAPH_BEGINS
+        self._waits_for = {}
+        for before, node in edges:
+            place = _checked("node", node, 0, _LARGEST)
+            self._waits_for.setdefault(place, []).append(_checked("node", before, 0, _LARGEST))
+        return GRAPH_BEGINS
+
+    def _call(self, what: str, **about: int | None) -> None:
+        self.host_calls.append(HostCall(len(self.operations), what, **about))
+
+    def _take_stream(self, event: _Event) -> None:
+        """Note in which stream the copy or memset that comes next runs."""
+        if "stream" in event:
+            self._call(RUNS_IN, stream=_whole(event, "stream", most=LARGEST_ID))
+        self._take_node(event)
+
+    def _take_node(self, event: _Event) -> None:
+        """Note after which nodes of its graph the operation that comes next runs."""
+        if "node" in event and self._waits_for is not None:
+            node = _whole(event, "node")
+            for before in self._waits_for.get(node, ()):
+                self._call(GRAPH_EDGE, after=self._nodes[before])
+            self._nodes[node] = len(self.operations)
+
+    def _place(self, event: _Event, number: int, launch: KernelLaunch) -> None:
+        self._take_node(event)
         if number in self.place:
             message = f"launch {number} came before"
             raise ValueError(message)
@@ -245,7 +321,7 @@ class RecordedEvents:
             context=_whole(event, "context", most=LARGEST_ID), trace_id=number,
             architecture=self.architecture,
         )  # fmt: skip
-        self._place(number, launch)
+        self._place(event, number, launch)
         self.launches.append(Launched(number, launch, (0, 0, 0), _LEFT_OUT, 0))
 
     def _take_copy(self, event: _Event) -> None:
@@ -264,11 +340,18 @@ class RecordedEvents:
             size = max([size, *map(self._memory.behind, ends)])
             self.warnings["copies in three dimensions, taken for copies of all that lies behind "
                           "them in their memory"] += 1  # fmt: skip
+        # CUDA Runtime API, "API synchronization behavior": what is sure whatever the memory is.
+        is_waited_for = "stream" in event and not event.get("async", 1)
+        if is_waited_for and what == TO_DEVICE:
+            self._call(HOST_AWAITS_STREAM, stream=_whole(event, "stream", most=LARGEST_ID))
         to = self._end_of_copy(event, "to", size, on_host=what == TO_HOST)
         if to is not None:
             self._writes_constants |= self._memory.may_be_a_modules(to, size)
         source = self._end_of_copy(event, "from", size, on_host=what == TO_DEVICE)
+        self._take_stream(event)
         self.operations.append(MemoryOperation(to, size, source, what))
+        if is_waited_for and what == TO_HOST:
+            self._call(HOST_AWAITS_STREAM, stream=_whole(event, "stream", most=LARGEST_ID))
 
     def _end_of_copy(self, event: _Event, end: str, size: int, *, on_host: bool) -> int | None:
         """Return where a copy begins; None in host memory that no kernel is known to reach."""
@@ -288,6 +371,7 @@ class RecordedEvents:
         size += (rows - 1) * pitch
         place = _address(event, "address", size)
         self._writes_constants |= self._memory.may_be_a_modules(place, size)
+        self._take_stream(event)
         self.operations.append(MemoryOperation(place, size, what=MEMSET))
 
     def _take_allocation(self, event: _Event) -> None:
