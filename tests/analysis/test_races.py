@@ -90,7 +90,8 @@ ORDERED = {
         FIRST, MEMSET | {"address": 1 << 20}, SECOND,
     ),
     "a copy to the host that is waited for": (
-        *TWO, FIRST, COPY | {"direction": 3, "from": 1 << 20, "to": 0, "stream": 1, "async": 0}, SECOND,
+        *TWO, FIRST, COPY | {"direction": 3, "from": 4 << 20, "to": 0, "stream": 1, "async": 0},
+        SECOND,
     ),
     "an event of a graph launch": (
         *TWO, graph(1, 1, []), kernel(1, 9, node=0), graph(0, 1), RECORD, WAIT, SECOND,
