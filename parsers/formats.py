@@ -232,6 +232,7 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
 _PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
+    "chakra": "is a Chakra execution trace",
     "nsys-csv": "is a profile of nsys",
     "ncu": "is a profile of Nsight Compute",
     "nvprof": "is a profile of nvprof",

@@ -41,13 +41,13 @@ TARGETS = {
     "kernels": ("parquet", "csv", "json"),
     "blocks": ("parquet", "csv", "json"),
     "pairs": ("parquet", "csv", "json"),
-    "schedule": ("parquet", "csv", "json", "perfetto", "accel-sim"),
+    "schedule": ("parquet", "csv", "json", "perfetto", "chakra", "accel-sim"),
     "graph": ("graphml", "dot", "json"),
     "cuda-graph": ("json", "csv", "txt"),
 }
 _GRAPHS = ("edges", "graph")
-_FORMS = {"": "", ".gz": "perfetto"}
-_BINARY = ("parquet", "perfetto")
+_FORMS = {"": "", ".gz": "perfetto", ".et": "chakra"}
+_BINARY = ("parquet", "perfetto", "chakra")
 _FOLDER = "accel-sim"
 
 
@@ -57,7 +57,7 @@ _FOLDER = "accel-sim"
 @click.option(
     "--to", "form", help="Form [default: by the name of the file].",
     type=click.Choice(
-        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "accel-sim", "txt"]
+        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "chakra", "accel-sim", "txt"]
     ),
 )  # fmt: skip
 @click.option(
@@ -97,8 +97,10 @@ def command(
     edges: one row per distinct edge and kind, blocks numbered within their kernels, copy or
     memset i as kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet,
     CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
-    for ui.perfetto.dev (gzipped JSON) or, a folder, for Accel-Sim: its kernelslist.g in the order
-    of the schedule, a script that puts the streams into the traces, and dependences.txt.
+    for ui.perfetto.dev (gzipped JSON), as a Chakra execution trace (.et: a node per kernel or copy,
+    RAW dependences as data_deps, others as ctrl_deps) or, a folder, for Accel-Sim: its
+    kernelslist.g in the order of the schedule, a script that puts the streams into the traces, and
+    dependences.txt.
 
     cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
     without those that others imply: as JSON or CSV, or as a listing of launches with streams and
@@ -172,10 +174,13 @@ def _write_plan(
     from depgraph.errors import NotApplicableError
     from depgraph.parsers.accelsim.trace import FORMAT
     from depgraph.reports.export import accel_sim, tables
+    from depgraph.reports.export.chakra import write_chakra
     from depgraph.system.text import counted
 
     if form == "perfetto":
         _write_timeline(plan, scenario, file, force=force)
+    elif form == "chakra":
+        write_chakra(plan, scenario, store.copies, file, force=force)
     elif form == _FOLDER:
         if len(scenario.kernels) < len(store.kernels):
             message = "merged kernels have no trace that Accel-Sim could run: leave out merge="

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from depgraph.errors import ProfileError, TraceError
-from depgraph.parsers.profiles import ncu, nsys_sqlite, own_tables
+from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
 from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
 
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import BlockProfile, KernelProfile
 
 Format = Literal[
-    "kineto", "nsys-csv", "nsys-sqlite", "ncu", "nvprof", "simlog", "own-csv", "own-parquet"
+    "kineto",
+    "chakra",
+    "nsys-csv",
+    "nsys-sqlite",
+    "ncu",
+    "nvprof",
+    "simlog",
+    "own-csv",
+    "own-parquet",
 ]
 
 _SQLITE = b"SQLite format 3\0"
@@ -102,6 +110,7 @@ def _read(path: Path) -> KernelProfile | BlockProfile:
 
     readers = {
         "kineto": kineto.read_kineto,
+        "chakra": chakra.read_chakra,
         "nsys-csv": NSYS.read,
         "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
         "ncu": ncu.read_ncu,
@@ -148,6 +157,8 @@ def _binary_format(head: Head) -> Format | None:
                 head.path, f"is {head.compression}-compressed", "unpack it: this is no text"
             )
         return "nsys-sqlite" if head.raw.startswith(_SQLITE) else "own-parquet"
+    if chakra.is_chakra(head.raw):
+        return "chakra"
     if head.raw.startswith(_NCU_REPORT):
         raise ProfileError(head.path, "is a report of Nsight Compute itself", ncu.HINT)
     hint = _REPORT_SUFFIXES.get(head.path.suffix)
