@@ -42,6 +42,7 @@ TARGETS = {
     "blocks": ("parquet", "csv", "json"),
     "pairs": ("parquet", "csv", "json"),
     "schedule": ("parquet", "csv", "json", "perfetto", "chakra", "accel-sim"),
+    "profile": ("kineto",),
     "graph": ("graphml", "dot", "json"),
     "cuda-graph": ("json", "csv", "txt"),
 }
@@ -57,7 +58,8 @@ _FOLDER = "accel-sim"
 @click.option(
     "--to", "form", help="Form [default: by the name of the file].",
     type=click.Choice(
-        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "chakra", "accel-sim", "txt"]
+        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "chakra", "accel-sim", "kineto",
+         "txt"]
     ),
 )  # fmt: skip
 @click.option(
@@ -106,6 +108,10 @@ def command(
     without those that others imply: as JSON or CSV, or as a listing of launches with streams and
     events (txt).
 
+    profile: the PyTorch profiler trace that --timing names, as it is, with the critical path as
+    slices and false dependences (WAR and WAW without RAW) as arrows between its kernels;
+    ui.perfetto.dev and Holistic Trace Analysis read it.
+
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
@@ -129,6 +135,9 @@ def command(
         if what == "edges":
             tables.write_edges(graph, file, form, force=force)
             return
+        if what == "profile":
+            _write_profile(scenario, model["timing"], file, force=force)
+            return
         if what == "graph":
             tables.write_kernel_graph(scenario, file, form, force=force)
             return
@@ -151,6 +160,8 @@ def command(
 
 def _form_of(what: str, form: str | None, output: Path) -> str:
     """Return the form that is asked for, by the name of the file if it is not said."""
+    if what == "profile" and form is None:
+        return "kineto"  # .json or .json.gz, as the profiler itself
     form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
     is_piped = str(output) == "-"
     message = ""
@@ -200,6 +211,17 @@ def _write_plan(
         tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 
 
+def _write_profile(scenario: Scenario, timing: Path | None, file: Path, *, force: bool) -> None:
+    from depgraph.errors import NotApplicableError
+    from depgraph.parsers.scanning.compression import TraceStream
+    from depgraph.reports.export.kineto import write_annotated
+
+    if timing is None:
+        message = "--what profile needs --timing PROFILE, a trace of PyTorch's profiler"
+        raise NotApplicableError(message)
+    write_annotated(scenario, lambda: TraceStream(timing), file, force=force)
+
+
 def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:
     from depgraph.reports.export.tables import write_table
 
@@ -234,8 +256,8 @@ def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bo
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
-        used = ("what_ifs", "kinds") if what in _GRAPHS else ()
-        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what == "graph"))
+        used = ("what_ifs", "kinds") if what in (*_GRAPHS, "profile") else ()
+        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
     elif mechanisms:
