@@ -1,6 +1,7 @@
 """Readers of memory-access traces, one module per format; `open_trace` tells them apart.
 
-A format is a module with `FORMAT`, `sniff` and `open_inputs`, and a line in `_FORMATS`.
+A format is a module with `FORMAT`, `sniff` and `open_inputs`, and a line in `_FORMATS`, or an entry
+point ``depgraph.parsers`` of another package.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from depgraph.errors import ProfileError, TraceError
+from depgraph.system.plugins import PARSERS, installed, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,6 +153,10 @@ def _format_of(source: TraceInput) -> Format:
             break
         for name in _FORMATS:
             module = cast("Format", importlib.import_module(name))
+            if module.sniff(head):
+                return module
+        for point in installed(PARSERS).values():
+            module = cast("Format", loaded(point))
             if module.sniff(head):
                 return module
         if len(head) < size:

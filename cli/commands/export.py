@@ -30,6 +30,8 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import SMS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -46,18 +48,33 @@ TARGETS = {
     "graph": ("graphml", "dot", "json"),
     "cuda-graph": ("json", "csv", "txt"),
 }
+_OTHERS = "scenario"  # for exports that other packages bring
 _GRAPHS = ("edges", "graph")
 _FORMS = {"": "", ".gz": "perfetto", ".et": "chakra"}
 _BINARY = ("parquet", "perfetto", "chakra")
 _FOLDER = "accel-sim"
 
 
+class _Form(click.Choice[str]):
+    """A form of depgraph's own, or one that an installed package brings."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the form, which may be an entry point."""
+        from depgraph.system.plugins import EXPORTS, installed
+
+        if value not in self.choices and value in installed(EXPORTS):
+            return value
+        return super().convert(value, param, ctx)
+
+
 @click.command("export", cls=Command)
 @store_argument
-@click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
+@click.option(
+    "--what", type=click.Choice([*TARGETS, _OTHERS]), required=True, help="What to write."
+)
 @click.option(
     "--to", "form", help="Form [default: by the name of the file].",
-    type=click.Choice(
+    type=_Form(
         ["parquet", "csv", "json", "graphml", "dot", "perfetto", "chakra", "accel-sim", "kineto",
          "txt"]
     ),
@@ -112,6 +129,9 @@ def command(
     slices and false dependences (WAR and WAW without RAW) as arrows between its kernels;
     ui.perfetto.dev and Holistic Trace Analysis read it.
 
+    scenario: whatever an installed package writes, by the name of its export (--to); see the page
+    about extending depgraph.
+
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
@@ -134,6 +154,9 @@ def command(
         graph = scenario.graph
         if what == "edges":
             tables.write_edges(graph, file, form, force=force)
+            return
+        if what == _OTHERS:
+            _write_other(scenario, file, form, force=force)
             return
         if what == "profile":
             _write_profile(scenario, model["timing"], file, force=force)
@@ -167,8 +190,9 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
     message = ""
     if is_piped and not form:
         message = "-o - needs --to: there is no name that tells the form"
-    elif form not in TARGETS[what]:
-        message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
+    elif form not in _forms(what):
+        known = ", ".join(_forms(what)) or "nothing: no installed package has an export"
+        message = f"{what} can be written as {known}, not {form!r}"
     elif is_piped and form == _FOLDER:
         message = f"{_FOLDER} is a folder: name one with -o"
     elif is_piped and form in _BINARY and sys.stdout.isatty():
@@ -176,6 +200,25 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
     if message:
         raise click.UsageError(message)
     return form
+
+
+def _forms(what: str) -> Collection[str]:
+    """Return the forms that something can be written in."""
+    if what != _OTHERS:
+        return TARGETS[what]
+    from depgraph.system.plugins import EXPORTS, installed
+
+    return installed(EXPORTS)
+
+
+def _write_other(scenario: Scenario, file: Path, form: str, *, force: bool) -> None:
+    """Let an installed package write a scenario."""
+    from depgraph.system.output import new_file
+    from depgraph.system.plugins import EXPORTS, installed, loaded
+
+    write = loaded(installed(EXPORTS)[form])
+    with new_file(file, force=force) as temporary:
+        write(scenario, temporary)
 
 
 def _write_plan(
@@ -256,8 +299,9 @@ def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bo
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
-        used = ("what_ifs", "kinds") if what in (*_GRAPHS, "profile") else ()
-        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
+        if what != _OTHERS:
+            used = ("what_ifs", "kinds") if what in (*_GRAPHS, "profile") else ()
+            refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
     elif mechanisms:

@@ -14,11 +14,10 @@ from checkout import FOLDERS, PYPROJECT, ROOT, copy_packages
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 NOT_IN_THE_WHEEL = (
-    "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/children.cu",
-    "samples/validation/README.md", "samples/suite/README.md",
-    "samples/validation/measured/h100-", "samples/validation/measured/h200",
-    "samples/validation/measured/predicted.csv",
-    "samples/validation/published/",
+    "samples/accelsim/", "samples/ci/", "samples/README.md", "samples/timing/overlap/",
+    "samples/workloads/", "samples/validation/hardware.cu", "samples/validation/children.cu",
+    "samples/validation/README.md", "samples/suite/README.md", "samples/suite/recorded.json",
+    "samples/validation/measured/", "samples/validation/published/",
 )  # fmt: skip
 
 
