@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from depgraph.errors import ProfileError, TraceError
-from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables
+from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
 from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from depgraph.timing.profile import BlockProfile, KernelProfile
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Format = Literal[
     "kineto",
     "chakra",
+    "rocprofv3",
     "nsys-csv",
     "nsys-sqlite",
     "ncu",
@@ -55,6 +57,12 @@ _MESSAGES = (
     (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), ncu.HINT),
     (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), NVPROF.hint),
 )
+_HEADERS: tuple[tuple[Format, Callable[[str], bool]], ...] = (
+    ("nsys-csv", NSYS.recognises),
+    ("nvprof", NVPROF.recognises),
+    ("ncu", ncu.is_ncu_header),
+    ("rocprofv3", rocprof.recognises),
+)
 _REPORT_SUFFIXES = {
     ".nsys-rep": nsys_sqlite.HINT,
     ".qdrep": nsys_sqlite.HINT,
@@ -73,9 +81,10 @@ def read_profile(path: Path) -> KernelProfile | BlockProfile:
     Parameters
     ----------
     path : Path
-        A PyTorch profiler trace, an nsys ``cuda_gpu_trace`` CSV or SQLite export, CSV of ncu or
-        nvprof, a GPGPU-Sim or Accel-Sim log (text formats plain, gz, xz, zst or bz2), or a
-        table of one's own, CSV or Parquet. ``docs/timing-formats.md`` describes them.
+        A PyTorch profiler trace, an nsys ``cuda_gpu_trace`` CSV or SQLite export, CSV of ncu,
+        nvprof or rocprofv3, a Chakra execution trace, a GPGPU-Sim or Accel-Sim log (text formats
+        plain, gz, xz, zst or bz2), or a table of one's own, CSV or Parquet.
+        ``docs/timing-formats.md`` describes them.
 
     Raises
     ------
@@ -114,6 +123,7 @@ def _read(path: Path) -> KernelProfile | BlockProfile:
         "nsys-csv": NSYS.read,
         "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
         "ncu": ncu.read_ncu,
+        "rocprofv3": rocprof.read_rocprof,
         "nvprof": NVPROF.read,
         "simlog": simlog.read_simlog,
         "own-csv": own_tables.read_csv_table,
@@ -168,12 +178,9 @@ def _binary_format(head: Head) -> Format | None:
 
 
 def _line_format(line: str, *, first_row: bool) -> Format | None:
-    if NSYS.recognises(line):
-        return "nsys-csv"
-    if NVPROF.recognises(line):
-        return "nvprof"
-    if ncu.is_ncu_header(line):
-        return "ncu"
+    for name, recognises in _HEADERS:
+        if recognises(line):
+            return name
     if first_row and own_tables.layout_of(cells_of(line)) is not None:
         return "own-csv"
     if _SIMULATOR.search(line):
