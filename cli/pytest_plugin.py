@@ -35,7 +35,7 @@ def depgraph_baseline(request: pytest.FixtureRequest) -> Guard:
 
     ``depgraph_baseline(PATH, sms=80, tolerance=0.02)`` takes a store, or a trace or recording, and
     returns its numbers. A program has got worse if the upper bound on its speedup, with all
-    dependences or with RAW alone, fell by more than the tolerance, or if it has more false
+    dependences or with RAW dependences, fell by more than the tolerance, or if it has more false
     dependences (certain WAR and WAW edges between blocks). Baselines stand in
     ``depgraph-baselines.json`` beside the test; ``pytest --depgraph-update`` writes them.
     """

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from depgraph.errors import ProfileError, TraceError
-from depgraph.system.plugins import PARSERS, installed, loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import Trace
@@ -155,13 +154,20 @@ def _format_of(source: TraceInput) -> Format:
             module = cast("Format", importlib.import_module(name))
             if module.sniff(head):
                 return module
-        for point in installed(PARSERS).values():
-            module = cast("Format", loaded(point))
+        for module in _other_formats():
             if module.sniff(head):
                 return module
         if len(head) < size:
             break
     raise refusal(source.name, head)
+
+
+def _other_formats() -> Iterator[Format]:
+    """Import the readers of installed packages, of which few files have need."""
+    from depgraph.system.plugins import PARSERS, installed, loaded
+
+    for point in installed(PARSERS).values():
+        yield cast("Format", loaded(point))
 
 
 def is_archive(head: bytes) -> bool:

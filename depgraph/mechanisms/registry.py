@@ -29,12 +29,11 @@ from depgraph.mechanisms.stages import HorizontalFusion, InterOperatorScheduler
 from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
 from depgraph.mechanisms.wireframe import Wireframe
-from depgraph.system.plugins import MECHANISMS as GROUP
-from depgraph.system.plugins import installed, loaded
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.name: mechanism
@@ -117,7 +116,7 @@ def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list
         kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:
             own = "MODULE:CLASS or FILE.toml for one of your own"
-            listed = f"; known: {', '.join([*MECHANISMS, *installed(GROUP)])}, or {own}"
+            listed = f"; known: {', '.join([*MECHANISMS, *_of_packages()])}, or {own}"
             hint = did_you_mean(match[1], MECHANISMS) or listed
             raise ModelError(f"there is no mechanism {in_short(match[1])!r}{hint}")
         if match[2] is None:
@@ -130,10 +129,18 @@ def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list
 def _named(name: str) -> type[Mechanism] | None:
     """Return a mechanism of depgraph's own, or of an installed package."""
     own = MECHANISMS.get(_FORMER_NAMES.get(name, name))
-    point = installed(GROUP).get(name) if own is None else None
+    point = _of_packages().get(name) if own is None else None
     if point is None:
         return own
+    from depgraph.system.plugins import loaded
+
     return _checked(loaded(point), name, point.value)
+
+
+def _of_packages() -> dict[str, EntryPoint]:
+    from depgraph.system import plugins
+
+    return plugins.installed(plugins.MECHANISMS)
 
 
 def _checked(found: object, name: str, where: str) -> type[Mechanism]:

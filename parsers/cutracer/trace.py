@@ -177,11 +177,11 @@ class LaunchOrder:
             launch = replace(launch, stream=event.stream)
         if launch is None:
             return
-        last = self.operations[-1] if self.operations else None
-        if last is not None and number < (getattr(last, "trace_id", None) or 0):
+        last = getattr(self.operations[-1], "trace_id", None) or 0 if self.operations else 0
+        if number < last:
             raise TraceError(
                 "the trace",
-                f"launch {number} comes behind launch {last.trace_id}",
+                f"launch {number} comes behind launch {last}",
                 "give the files of one run, each with the records of one launch",
             )
         self._index[number] = len(self.operations)
