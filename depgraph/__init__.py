@@ -115,3 +115,10 @@ def __getattr__(name: str) -> Any:
     value = getattr(home, "open_program" if name == "open" else name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add ``%depgraph COMMAND ...`` to a notebook: ``%load_ext depgraph``."""
+    from depgraph.cli.hooks import add_magic
+
+    add_magic(shell)

@@ -1,6 +1,7 @@
 """Readers of memory-access traces, one module per format; `open_trace` tells them apart.
 
-A format is a module with `FORMAT`, `sniff` and `open_inputs`, and a line in `_FORMATS`.
+A format is a module with `FORMAT`, `sniff` and `open_inputs`, and a line in `_FORMATS`, or an entry
+point ``depgraph.parsers`` of another package.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from depgraph.errors import ProfileError, TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import Trace
@@ -25,6 +26,7 @@ _FORMATS = (
     "depgraph.parsers.recording.trace",
     "depgraph.parsers.accelsim.trace",
     "depgraph.parsers.simlog.accesses",
+    "depgraph.parsers.cutracer.trace",
 )
 # How much of a file is looked at: a program may print for long before its first kernel.
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
@@ -58,7 +60,8 @@ def open_trace(
     ----------
     paths : str or Path, or several of them
         A file, plain or packed with xz, gz, zst or bz2; ``-`` for standard input; the folder or
-        the kernelslist of an Accel-Sim trace; several kernel files, or several logs, of one run.
+        the kernelslist of an Accel-Sim trace; the folder of a run under CUTracer; several kernel
+        files, or several logs, of one run.
     allow_outside : bool
         Follow a kernelslist, or a link, to files outside its folder.
     memory_limit : int, optional
@@ -78,9 +81,18 @@ def open_trace(
         if len(given) > 1:
             raise TraceError("<stdin>", "standard input comes alone", "give it without other files")
         return _open_inputs([TraceInput(None)])
-    files = [Path(path) for path in given]
+    files = _of_cutracer([Path(path) for path in given])
     listed = _listed(files, allow_outside=allow_outside)
     return listed or _open_inputs([TraceInput(path, memory_limit) for path in files])
+
+
+def _of_cutracer(given: list[Path]) -> list[Path]:
+    """Put the files of a run in place of its folder, if it is one of a run under CUTracer."""
+    if len(given) != 1 or not given[0].is_dir():
+        return given
+    from depgraph.parsers.cutracer.trace import files_in
+
+    return files_in(given[0]) or given
 
 
 def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
@@ -142,9 +154,20 @@ def _format_of(source: TraceInput) -> Format:
             module = cast("Format", importlib.import_module(name))
             if module.sniff(head):
                 return module
+        for module in _other_formats():
+            if module.sniff(head):
+                return module
         if len(head) < size:
             break
     raise refusal(source.name, head)
+
+
+def _other_formats() -> Iterator[Format]:
+    """Import the readers of installed packages, of which few files have need."""
+    from depgraph.system.plugins import PARSERS, installed, loaded
+
+    for point in installed(PARSERS).values():
+        yield cast("Format", loaded(point))
 
 
 def is_archive(head: bytes) -> bool:
@@ -159,7 +182,10 @@ _HINT = (
 _RUN_IT = "run it under NVBit's mem_trace and give what that prints"
 _AS_TIMES = "it has times but no memory accesses: give it as --timing, beside a trace"
 _MEM_TRACE = "trace the program again with NVBit's mem_trace"
-_NO_AMD = "it has times but no memory accesses, and traces are read of NVIDIA GPUs only"
+_NO_AMD = (
+    "it has times but no memory accesses, and traces are read of NVIDIA GPUs only; depgraph bound"
+    " answers from the kernel_trace.csv of rocprofv3 alone"
+)
 GPUCACHESIM = "is a trace of gpucachesim (JSON and MessagePack), which depgraph does not read"
 EITHER_TRACER = "trace the program again with NVBit's mem_trace or Accel-Sim's tracer"
 
@@ -192,8 +218,8 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     ),
     (
         re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:"),
-        "is the output of CUTracer, which has registers but no addresses",
-        _MEM_TRACE,
+        "is the text that CUTracer prints, which does not say how large a grid is",
+        "trace again with CUTRACER_INSTRUMENT=mem_addr_trace CUTRACER_TRACE_FORMAT=ndjson",
     ),
     (
         re.compile(
@@ -221,6 +247,7 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
 _PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
+    "chakra": "is a Chakra execution trace",
     "nsys-csv": "is a profile of nsys",
     "ncu": "is a profile of Nsight Compute",
     "nvprof": "is a profile of nvprof",

@@ -31,7 +31,7 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import SMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
@@ -44,23 +44,40 @@ TARGETS = {
     "kernels": ("parquet", "csv", "json"),
     "blocks": ("parquet", "csv", "json"),
     "pairs": ("parquet", "csv", "json"),
-    "schedule": ("parquet", "csv", "json", "perfetto", "accel-sim"),
+    "schedule": ("parquet", "csv", "json", "perfetto", "chakra", "accel-sim"),
+    "profile": ("kineto",),
     "graph": ("graphml", "dot", "json"),
     "cuda-graph": ("json", "csv", "txt"),
 }
+_OTHERS = "scenario"  # for exports that other packages bring
 _GRAPHS = ("edges", "graph")
-_FORMS = {"": "", ".gz": "perfetto"}
-_BINARY = ("parquet", "perfetto")
+_FORMS = {"": "", ".gz": "perfetto", ".et": "chakra"}
+_BINARY = ("parquet", "perfetto", "chakra")
 _FOLDER = "accel-sim"
+
+
+class _Form(click.Choice[str]):
+    """A form of depgraph's own, or one that an installed package brings."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the form, which may be an entry point."""
+        from depgraph.system.plugins import EXPORTS, installed
+
+        if value not in self.choices and value in installed(EXPORTS):
+            return value
+        return super().convert(value, param, ctx)
 
 
 @click.command("export", cls=Command)
 @store_argument
-@click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
+@click.option(
+    "--what", type=click.Choice([*TARGETS, _OTHERS]), required=True, help="What to write."
+)
 @click.option(
     "--to", "form", help="Form [default: by the name of the file].",
-    type=click.Choice(
-        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "accel-sim", "txt"]
+    type=_Form(
+        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "chakra", "accel-sim", "kineto",
+         "txt"]
     ),
 )  # fmt: skip
 @click.option(
@@ -110,19 +127,29 @@ def command(
     edges: one row per distinct edge and kind, blocks numbered within their kernels, copy or
     memset i as kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet,
     CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
-    for ui.perfetto.dev (gzipped JSON) or, a folder, for Accel-Sim: its kernelslist.g in the order
-    of the schedule, dependences.txt, and copies of the traces that it can run: with streams of the
-    schedule, and headers, opcodes and EXIT masks mended, each counted in mended.txt.
+    for ui.perfetto.dev (gzipped JSON), as a Chakra execution trace (.et: a node per kernel or copy,
+    RAW dependences as data_deps, others as ctrl_deps) or, a folder, for Accel-Sim: its
+    kernelslist.g in the order of the schedule, dependences.txt, and copies of the traces that it
+    can run: with streams of the schedule, and headers, opcodes and EXIT masks mended, each counted
+    in mended.txt.
 
     cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
     without those that others imply: as JSON or CSV, or as a listing of launches with streams and
     events (txt).
+
+    profile: the PyTorch profiler trace that --timing names, as it is, with the critical path as
+    slices and false dependences (WAR and WAW without RAW) as arrows between its kernels;
+    ui.perfetto.dev and Holistic Trace Analysis read it.
+
+    scenario: whatever an installed package writes, by the name of its export (--to); see the page
+    about extending depgraph.
 
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.reports.export import accel_sim, tables
+    from depgraph.reports.export.chakra import write_chakra
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
@@ -145,6 +172,12 @@ def command(
         if what == "edges":
             tables.write_edges(graph, file, form, force=force)
             return
+        if what == _OTHERS:
+            _write_other(scenario, file, form, force=force)
+            return
+        if what == "profile":
+            _write_profile(scenario, model["timing"], file, force=force)
+            return
         if what == "graph":
             tables.write_kernel_graph(scenario, file, form, force=force)
             return
@@ -156,6 +189,8 @@ def command(
             _write_folder(plan, sized, opened, file, traces, as_is=as_is, force=force)
         elif form == "perfetto":
             _write_timeline(plan, sized, file, force=force)
+        elif form == "chakra":
+            write_chakra(plan, sized, opened.copies, file, force=force)
         else:
             tables.write_schedule(plan, graph, sized.unit, file, form, force=force)
 
@@ -173,13 +208,16 @@ def command(
 
 def _form_of(what: str, form: str | None, output: Path) -> str:
     """Return the form that is asked for, by the name of the file if it is not said."""
+    if what == "profile" and form is None:
+        return "kineto"  # .json or .json.gz, as the profiler itself
     form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
     is_piped = str(output) == "-"
     message = ""
     if is_piped and not form:
         message = "-o - needs --to: there is no name that tells the form"
-    elif form not in TARGETS[what]:
-        message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
+    elif form not in _forms(what):
+        known = ", ".join(_forms(what)) or "nothing: no installed package has an export"
+        message = f"{what} can be written as {known}, not {form!r}"
     elif is_piped and form == _FOLDER:
         message = f"{_FOLDER} is a folder: name one with -o"
     elif is_piped and form in _BINARY and sys.stdout.isatty():
@@ -187,6 +225,25 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
     if message:
         raise click.UsageError(message)
     return form
+
+
+def _forms(what: str) -> Collection[str]:
+    """Return the forms that something can be written in."""
+    if what != _OTHERS:
+        return TARGETS[what]
+    from depgraph.system.plugins import EXPORTS, installed
+
+    return installed(EXPORTS)
+
+
+def _write_other(scenario: Scenario, file: Path, form: str, *, force: bool) -> None:
+    """Let an installed package write a scenario."""
+    from depgraph.system.output import new_file
+    from depgraph.system.plugins import EXPORTS, installed, loaded
+
+    write = loaded(installed(EXPORTS)[form])
+    with new_file(file, force=force) as temporary:
+        write(scenario, temporary)
 
 
 def _write_folder(
@@ -248,6 +305,17 @@ def _mender(
     return mend
 
 
+def _write_profile(scenario: Scenario, timing: Path | None, file: Path, *, force: bool) -> None:
+    from depgraph.errors import NotApplicableError
+    from depgraph.parsers.scanning.compression import TraceStream
+    from depgraph.reports.export.kineto import write_annotated
+
+    if timing is None:
+        message = "--what profile needs --timing PROFILE, a trace of PyTorch's profiler"
+        raise NotApplicableError(message)
+    write_annotated(scenario, lambda: TraceStream(timing), file, force=force)
+
+
 def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:
     from depgraph.reports.export.tables import write_table
 
@@ -282,8 +350,9 @@ def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bo
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
-        used = ("what_ifs", "kinds") if what in _GRAPHS else ()
-        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what == "graph"))
+        if what != _OTHERS:
+            used = ("what_ifs", "kinds") if what in (*_GRAPHS, "profile") else ()
+            refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
     elif mechanisms:

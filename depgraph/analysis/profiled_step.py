@@ -62,6 +62,7 @@ class ProfiledStep:
     is_graph: bool  # whether most kernels were launched as CUDA graphs
     stated_wall: bool  # whether the user said how long a step takes without a profiler
     gpu: str  # whose launch costs and limits are used
+    vendor: str  # of that GPU
     sms: int
     functions: tuple[FunctionTime, ...]  # those that take longest first
     # What was assumed: what changes the answer, and all of it.
@@ -81,6 +82,11 @@ class ProfiledStep:
         if spent.host + spent.launching > least:
             return not self.is_graph
         return None if spent.unexplained > least else False
+
+
+def graph_name(vendor: str) -> str:
+    """Return what a vendor calls launches that are submitted as one."""
+    return "HIP graph" if vendor == "AMD" else "CUDA graph"
 
 
 def profiled_step(
@@ -115,8 +121,9 @@ def profiled_step(
     if np.isnan(activity.issued[activity.is_kernel]).all():
         notes.append("the profile has no launch calls: why the GPU idles is not known")
     notes.append(
-        f"a CUDA graph costs {model.graph.value:g} us to launch, {model.node.value:g} us a node "
-        f"and {model.path.value:g} us from node to node ({model.path.source}); what ran one after "
+        f"a {graph_name(gpu.vendor)} costs {model.graph.value:g} us to launch, "
+        f"{model.node.value:g} us a node and {model.path.value:g} us from node to node "
+        f"({model.path.source}); what ran one after "
         "another still does in it, and takes as long as in the profile"
     )
     notes.append(trust_in(gpu, contention=False).caveat)
@@ -128,6 +135,7 @@ def profiled_step(
         is_graph=_is_graph(profile),
         stated_wall=wall is not None,
         gpu=gpu.name,
+        vendor=gpu.vendor,
         sms=sms,
         functions=_functions(profile, used),
         vital=tuple(vital),

@@ -236,6 +236,7 @@ def _extraction_of(
         kernels=rows,
         copies=copies,
         allocations=collector.allocations,
+        host_calls=[] if options["kernels"] else collector.total.host_calls,
         counts=counts,
         footprints=result.footprints,
         graph=replace(

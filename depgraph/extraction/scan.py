@@ -29,6 +29,7 @@ from depgraph.trace.records import (
     Allocation,
     BlockTouches,
     Damage,
+    HostCall,
     KernelLaunch,
     Overflow,
     PartTask,
@@ -261,6 +262,7 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         "untraced": list(part.untraced.items()),
         "reach": list(part.reach.items()),
         "allocations": [asdict(allocation) for allocation in part.allocations],
+        "host_calls": [asdict(call) for call in part.host_calls],
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
@@ -317,6 +319,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         if "possible_block" in columns
         else [],
         allocations=[Allocation(**allocation) for allocation in content["allocations"]],
+        host_calls=[HostCall(**call) for call in content["host_calls"]],
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),

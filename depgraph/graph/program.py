@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 
 from depgraph.graph.block_graph import BlockGraph, Resources
-from depgraph.trace.records import RANGE, TILES, Allocation, KernelLaunch
+from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -154,6 +154,7 @@ class Extraction:
     # Provenance: sources, format, options, what was skipped and why, warnings.
     metadata: dict[str, Any]
     allocations: list[Allocation] = field(default_factory=list)  # where the input knows of frees
+    host_calls: list[HostCall] = field(default_factory=list)  # where the input knows of streams
     scratch: Scratch | None = None  # holds the files of footprints that were too large for memory
 
     @property

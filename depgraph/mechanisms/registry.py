@@ -33,6 +33,7 @@ from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.name: mechanism
@@ -112,17 +113,39 @@ def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list
             raise ModelError(
                 f"{in_short(name)!r} is not a mechanism: give NAME, NAME(PARAMETERS) or all"
             )
-        named = MECHANISMS.get(_FORMER_NAMES.get(match[1], match[1]))
-        kind = _imported(match[1]) if ":" in match[1] else named
+        kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:
             own = "MODULE:CLASS or FILE.toml for one of your own"
-            listed = f"; known: {', '.join(MECHANISMS)}, or {own}"
+            listed = f"; known: {', '.join([*MECHANISMS, *_of_packages()])}, or {own}"
             hint = did_you_mean(match[1], MECHANISMS) or listed
             raise ModelError(f"there is no mechanism {in_short(match[1])!r}{hint}")
         if match[2] is None:
             found += kind.variants()
         else:
             found.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
+    return found
+
+
+def _named(name: str) -> type[Mechanism] | None:
+    """Return a mechanism of depgraph's own, or of an installed package."""
+    own = MECHANISMS.get(_FORMER_NAMES.get(name, name))
+    point = _of_packages().get(name) if own is None else None
+    if point is None:
+        return own
+    from depgraph.system.plugins import loaded
+
+    return _checked(loaded(point), name, point.value)
+
+
+def _of_packages() -> dict[str, EntryPoint]:
+    from depgraph.system import plugins
+
+    return plugins.installed(plugins.MECHANISMS)
+
+
+def _checked(found: object, name: str, where: str) -> type[Mechanism]:
+    if not (isinstance(found, type) and issubclass(found, Mechanism)):
+        raise ModelError(f"mechanism {name!r}: {where} has no subclass of Mechanism so named")
     return found
 
 
@@ -141,7 +164,4 @@ def _imported(name: str) -> type[Mechanism]:
         raise ModelError(
             f"mechanism {in_short(name)!r}: cannot import {module_name!r}: {in_short(reason, 400)}"
         ) from None
-    found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, Mechanism)):
-        raise ModelError(f"mechanism {name!r}: {module_name} has no subclass of Mechanism so named")
-    return found
+    return _checked(getattr(module, class_name, None), name, module_name)

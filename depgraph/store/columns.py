@@ -13,6 +13,7 @@ from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
 from depgraph.graph.launches import MOST_CHILD_BLOCKS
 from depgraph.store.schema import TABLES, Column, ascends, never_falls
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.trace.records import GRAPH_EDGE, HOST_CALLS, RUNS_IN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -194,6 +195,7 @@ class Layout:
 
 _MOST_BLOCKS = 2**31
 _CERTAIN = (Basis.SEEN, Basis.LDGSTS)
+_ABOUT_ONE = [HOST_CALLS.index(what) for what in (RUNS_IN, GRAPH_EDGE)]
 _READS = np.array([0, 2, 3], np.uint8)  # what to add to `READ` for each of `ACCESS_WAYS`
 
 
@@ -230,6 +232,17 @@ def _allocations(allocations: StoredColumns, program: CheckedTables) -> Demands:
     yield ends, "the allocation goes past the last address"
     freed = allocations.filled("freed", len(program.layout.kernel))
     yield allocations["allocated"] <= freed, "it is freed before it is allocated"
+
+
+def _calls(calls: StoredColumns, program: CheckedTables) -> Demands:
+    """Look whether calls are about operations that there are."""
+    n = len(program.layout.kernel)
+    is_about_one = np.isin(calls["what"], _ABOUT_ONE)
+    last = n - is_about_one.astype(np.int64)
+    yield calls["operation"] <= last, "operation is not among the kernels and copies"
+    is_edge = calls["what"] == HOST_CALLS.index(GRAPH_EDGE)
+    comes_after = ~is_edge | (calls["after"] < calls["operation"])
+    yield comes_after, "the node comes before the one that it waits for"
 
 
 def _blocks(blocks: StoredColumns, program: CheckedTables) -> Demands:
@@ -352,6 +365,7 @@ RULES: dict[str, Callable[[StoredColumns, CheckedTables], Demands]] = {
     "footprints": _footprints,
     "copies": _copies,
     "allocations": _allocations,
+    "calls": _calls,
     "sets": _sets,
     "joins": _joins,
     "launches": _launches,

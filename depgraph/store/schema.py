@@ -15,7 +15,7 @@ from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
 from depgraph.graph.launches import JOINS
 from depgraph.graph.pairs import Pattern
 from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, SOMEWHERE
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 OLDEST_VERSION = 3  # of stores that are read: what they lack is the default of its column
 PATTERNS = tuple(pattern.value for pattern in Pattern)
 
@@ -186,6 +186,18 @@ _ALLOCATIONS = (
     _c("op", "string", "", "operator that allocated it, if known", nullable=True),
     _c("line", "string", "", "line of the program that did", nullable=True),
 )  # fmt: skip
+_HOST_CALLS = (
+    _c("operation", "int32", "",
+       "operation that follows the call; the one it is about, if it says in which stream that "
+       "runs, or after which node of its graph", FROM_0, NEVER_FALLS),
+    _c("what", "dictionary", "", "what the call does, or what is known of a stream or operation",
+       names=HOST_CALLS),
+    _c("stream", "int64", "", "stream, if it is about one", FROM_0, nullable=True),
+    _c("event", "int64", "", "CUDA event, if it is about one", FROM_0, nullable=True),
+    _c("context", "int64", "", "CUDA context, if it is about one", FROM_0, nullable=True),
+    _c("after", "int32", "", "of an edge of a CUDA graph the operation before", FROM_0,
+       nullable=True),
+)  # fmt: skip
 _SETS = (
     _c("set", "int32", "", "number of the set", NUMBERED),
     _c("operation", "int32", "", "operation that its blocks belong to", NEVER_FALLS,
@@ -267,6 +279,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "footprints": _FOOTPRINTS,
     "copies": _COPIES,
     "allocations": _since(4, _ALLOCATIONS),
+    "calls": _since(7, _HOST_CALLS),
     "sets": _SETS,
     "joins": _JOINS,
     "launches": _since(4, _LAUNCHES),

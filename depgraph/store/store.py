@@ -17,7 +17,7 @@ from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.store.columns import CheckedTables, kind_of_ranges
 from depgraph.store.tables import StoredTables
-from depgraph.trace.records import Allocation
+from depgraph.trace.records import Allocation, HostCall
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,6 +70,11 @@ class Store(StoredTables):
     def allocations(self) -> list[Allocation]:
         """The allocations; none where the input does not know of frees."""
         return self._checked["allocations"].rows(Allocation)
+
+    @cached_property
+    def host_calls(self) -> list[HostCall]:
+        """The calls that order streams; none where the input does not know of them."""
+        return self._checked["calls"].rows(HostCall)
 
     @cached_property
     def counts(self) -> BlockCounts:

@@ -28,7 +28,7 @@ from depgraph.store.schema import PATTERNS, SCHEMA_VERSION, STORED_TABLES, TABLE
 from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path, tool_version
-from depgraph.trace.records import Allocation
+from depgraph.trace.records import HOST_CALLS, Allocation, HostCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,6 +182,10 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
         },
         "copies": _rows(extraction.copies, Copy),
         "allocations": _rows(extraction.allocations, Allocation),
+        "calls": {
+            **_rows(extraction.host_calls, HostCall),
+            "what": np.array([HOST_CALLS.index(c.what) for c in extraction.host_calls], np.int8),
+        },
         "sets": {
             "set": np.arange(len(graph.set_operation)),
             "operation": graph.set_operation,

@@ -108,6 +108,31 @@ class Allocation:
     line: str | None = None
 
 
+LEGACY, BLOCKING, NON_BLOCKING = "legacy stream", "blocking stream", "non-blocking stream"
+RUNS_IN, RECORDS, AWAITS = "runs in", "record", "wait"
+HOST_AWAITS_EVENT, HOST_AWAITS_STREAM = "host waits for event", "host waits for stream"
+HOST_AWAITS_CONTEXT = "host waits for context"
+GRAPH_BEGINS, UNKNOWN_GRAPH_BEGINS = "graph begins", "graph of unknown edges begins"
+GRAPH_ENDS, GRAPH_EDGE = "graph ends", "graph edge"
+HOST_CALLS = (
+    LEGACY, BLOCKING, NON_BLOCKING, RUNS_IN, RECORDS, AWAITS, HOST_AWAITS_EVENT, HOST_AWAITS_STREAM,
+    HOST_AWAITS_CONTEXT, GRAPH_BEGINS, UNKNOWN_GRAPH_BEGINS, GRAPH_ENDS, GRAPH_EDGE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A call of the host that orders operations, or says in which stream one runs."""
+
+    # Which operation comes next after it; of `RUNS_IN` and `GRAPH_EDGE` the operation it is about.
+    operation: int
+    what: str  # one of `HOST_CALLS`
+    stream: int | None = None
+    event: int | None = None
+    context: int | None = None
+    after: int | None = None  # of `GRAPH_EDGE`: the operation that comes before
+
+
 class Ranges(NamedTuple):
     """Bytes ``[start, end)`` of global memory, each touched by a row of some `BlockTouches`."""
 
@@ -193,6 +218,7 @@ class ScannedPart:
     # Whether bulk or tensor copies are among the instructions, so that they are traced.
     shows_bulk: bool = False
     allocations: list[Allocation] = field(default_factory=list)  # where the trace knows of frees
+    host_calls: list[HostCall] = field(default_factory=list)  # where the trace knows of streams
     # Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     durations: NDArray[np.float64] | None = None
     # What makes the graph wrong: a cut last line, a damaged launch.
@@ -208,8 +234,8 @@ class ScannedPart:
     path: str | None = None  # the file that the part is cut from, if the trace has several
 
     def count(self, other: ScannedPart) -> None:
-        """Add what another part counts, and its allocations."""
-        for name in (*COUNTERS, *NUMBERS, "allocations"):
+        """Add what another part counts, its allocations and its calls of the host."""
+        for name in (*COUNTERS, *NUMBERS, "allocations", "host_calls"):
             total = getattr(self, name)
             total += getattr(other, name)
             setattr(self, name, total)

@@ -16,8 +16,8 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_shared_bytes,
 )
 from depgraph.parsers.scanning.line_buffers import find_text
-from depgraph.parsers.scanning.opcodes import OpcodeTable, Space, global_meaning, untraced_by
-from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
+from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
+from depgraph.parsers.scanning.tables_jit import LANES
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.trace.records import Damage, KernelLaunch, Overflow, ScannedPart
@@ -280,7 +280,7 @@ def _enter_launch_line(
 
 def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable) -> None:
     part.lines = int(counters[scanner.LINES])
-    count_opcodes(part, opcodes)
+    count_opcodes(part, opcodes.counted())
     for counter, reason in _SKIPPED:
         part.skipped[reason] += int(counters[counter])
     for counter, warning in _WARNINGS:
@@ -292,16 +292,3 @@ def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable)
     if counters[scanner.FIRST_DAMAGED]:
         found = _DAMAGED[int(counters[scanner.FIRST_DAMAGE])]
         part.damaged_line = Damage(int(counters[scanner.FIRST_DAMAGED]), found)
-
-
-def count_opcodes(part: ScannedPart, opcodes: OpcodeTable) -> None:
-    """Note which instructions a part holds, and which of them do not touch global memory."""
-    for opcode, count in opcodes.counted():
-        part.opcodes[opcode.text] += count
-        if not opcode.known:
-            part.skipped["instructions with an opcode not known to depgraph"] += count
-            part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
-        elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
-            part.skipped[f"{opcode.space.value}-memory accesses"] += count
-        elif global_meaning(opcode) == IGNORE:
-            part.skipped[f"other instructions ({opcode.mnemonic})"] += count

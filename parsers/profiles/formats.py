@@ -6,17 +6,27 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from depgraph.errors import ProfileError, TraceError
-from depgraph.parsers.profiles import ncu, nsys_sqlite, own_tables
+from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
 from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from depgraph.timing.profile import BlockProfile, KernelProfile
 
 Format = Literal[
-    "kineto", "nsys-csv", "nsys-sqlite", "ncu", "nvprof", "simlog", "own-csv", "own-parquet"
+    "kineto",
+    "chakra",
+    "rocprofv3",
+    "nsys-csv",
+    "nsys-sqlite",
+    "ncu",
+    "nvprof",
+    "simlog",
+    "own-csv",
+    "own-parquet",
 ]
 
 _SQLITE = b"SQLite format 3\0"
@@ -47,6 +57,12 @@ _MESSAGES = (
     (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), ncu.HINT),
     (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), NVPROF.hint),
 )
+_HEADERS: tuple[tuple[Format, Callable[[str], bool]], ...] = (
+    ("nsys-csv", NSYS.recognises),
+    ("nvprof", NVPROF.recognises),
+    ("ncu", ncu.is_ncu_header),
+    ("rocprofv3", rocprof.recognises),
+)
 _REPORT_SUFFIXES = {
     ".nsys-rep": nsys_sqlite.HINT,
     ".qdrep": nsys_sqlite.HINT,
@@ -65,9 +81,10 @@ def read_profile(path: Path) -> KernelProfile | BlockProfile:
     Parameters
     ----------
     path : Path
-        A PyTorch profiler trace, an nsys ``cuda_gpu_trace`` CSV or SQLite export, CSV of ncu or
-        nvprof, a GPGPU-Sim or Accel-Sim log (text formats plain, gz, xz, zst or bz2), or a
-        table of one's own, CSV or Parquet. ``docs/timing-formats.md`` describes them.
+        A PyTorch profiler trace, an nsys ``cuda_gpu_trace`` CSV or SQLite export, CSV of ncu,
+        nvprof or rocprofv3, a Chakra execution trace, a GPGPU-Sim or Accel-Sim log (text formats
+        plain, gz, xz, zst or bz2), or a table of one's own, CSV or Parquet.
+        ``docs/timing-formats.md`` describes them.
 
     Raises
     ------
@@ -102,9 +119,11 @@ def _read(path: Path) -> KernelProfile | BlockProfile:
 
     readers = {
         "kineto": kineto.read_kineto,
+        "chakra": chakra.read_chakra,
         "nsys-csv": NSYS.read,
         "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
         "ncu": ncu.read_ncu,
+        "rocprofv3": rocprof.read_rocprof,
         "nvprof": NVPROF.read,
         "simlog": simlog.read_simlog,
         "own-csv": own_tables.read_csv_table,
@@ -148,6 +167,8 @@ def _binary_format(head: Head) -> Format | None:
                 head.path, f"is {head.compression}-compressed", "unpack it: this is no text"
             )
         return "nsys-sqlite" if head.raw.startswith(_SQLITE) else "own-parquet"
+    if chakra.is_chakra(head.raw):
+        return "chakra"
     if head.raw.startswith(_NCU_REPORT):
         raise ProfileError(head.path, "is a report of Nsight Compute itself", ncu.HINT)
     hint = _REPORT_SUFFIXES.get(head.path.suffix)
@@ -157,12 +178,9 @@ def _binary_format(head: Head) -> Format | None:
 
 
 def _line_format(line: str, *, first_row: bool) -> Format | None:
-    if NSYS.recognises(line):
-        return "nsys-csv"
-    if NVPROF.recognises(line):
-        return "nvprof"
-    if ncu.is_ncu_header(line):
-        return "ncu"
+    for name, recognises in _HEADERS:
+        if recognises(line):
+            return name
     if first_row and own_tables.layout_of(cells_of(line)) is not None:
         return "own-csv"
     if _SIMULATOR.search(line):

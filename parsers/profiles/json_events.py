@@ -23,9 +23,10 @@ _MOST_MEMBERS = 1000  # kept of a larger value
 _DEEPEST = 100
 _STRING_END = re.compile(r'["\\]')
 _KEPT = frozenset({"deviceProperties", "baseTimeNanoseconds", "distributedInfo"})
-ROCPROF = "a trace of AMD's rocprofiler, which depgraph does not read"
+ROCPROF = "JSON of AMD's rocprofiler, which depgraph does not read"
 ROCPROF_HINT = (
-    "traces of depgraph are of NVIDIA GPUs; give times as a table with columns kernel,duration_us"
+    "write times with: rocprofv3 --kernel-trace --output-format csv -- PROGRAM, and give its "
+    "kernel_trace.csv"
 )
 _NEAR_END = 12
 _EVENTS = "traceEvents"

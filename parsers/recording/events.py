@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.calls import CALLS, CallsOfHost
+from depgraph.parsers.recording.fields import Event, checked, encodable, text_of, whole
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
 from depgraph.system.limits import LARGEST_ID
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from depgraph.trace.records import Operation
 
 _ADDRESS_END = 1 << 57
-_LARGEST = (1 << 32) - 1  # of what the recorder counts
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _DIMENSIONS = 3
@@ -58,6 +59,7 @@ _KNOWN = frozenset(
         "context",
         "fault",
         "recording",
+        *CALLS,
     }
 )
 _NO_MANIFEST = (
@@ -66,7 +68,6 @@ _NO_MANIFEST = (
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
 _CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
-_Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class RecordedEvents:
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
         self._writes_elsewhere = False  # a kernel, outside of all memory that is known
+        self._calls = CallsOfHost()
+        self.host_calls = self._calls.all
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -136,7 +139,7 @@ class RecordedEvents:
             self.warnings["allocations and frees of the profile in memory that the recorded "
                           "program lacks: left out"] = profiled.left_out  # fmt: skip
 
-    def _in_order(self, events: Iterable[_Event]) -> list[tuple[int, _Event]]:
+    def _in_order(self, events: Iterable[Event]) -> list[tuple[int, Event]]:
         """Return events and their lines as the host called: some are written later."""
         latest = 0
         found = []
@@ -153,7 +156,7 @@ class RecordedEvents:
             found.append((rank, latest, self.lines, event))
         return [(line, event) for *_, line, event in sorted(found, key=itemgetter(0, 1))]
 
-    def _take(self, event: _Event, archive: Archive) -> None:
+    def _take(self, event: Event, archive: Archive) -> None:
         what = event["event"]
         if what == "kernel":
             self._take_kernel(event, archive)
@@ -164,41 +167,43 @@ class RecordedEvents:
         elif what == "memset":
             self._take_memset(event)
         elif what == "params":
-            number = _whole(event, "number")
-            self._maps[number] = maps_in(bytes.fromhex(_text(event, "bytes")))
+            number = whole(event, "number")
+            self._maps[number] = maps_in(bytes.fromhex(text_of(event, "bytes")))
         elif what == "alloc":
             self._take_allocation(event)
         elif what == "free":
             self._take_free(event)
+        elif what in CALLS:
+            self._calls.take(event, len(self.operations))
         elif what == "fault":
             self.warnings[f"faults of the recorder: {event['what']}"] += 1
 
-    def _take_kernel(self, event: _Event, archive: Archive) -> None:
-        number = _whole(event, "number")
+    def _take_kernel(self, event: Event, archive: Archive) -> None:
+        number = whole(event, "number")
         static, dynamic = (
-            _whole(event, f"{kind}_shared", -1, _MOST_SHARED) for kind in ("static", "dynamic")
+            whole(event, f"{kind}_shared", -1, _MOST_SHARED) for kind in ("static", "dynamic")
         )
-        registers = _whole(event, "registers", -1, _MOST_REGISTERS)
+        registers = whole(event, "registers", -1, _MOST_REGISTERS)
         cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
         if prod(cluster) > _MOST_IN_CLUSTER:
             message = f"a cluster of {prod(cluster)} blocks"
             raise ValueError(message)
         launch = KernelLaunch(
-            name=_text(event, "name"),
+            name=text_of(event, "name"),
             grid=_three(event, "grid", 1, _MOST_IN_GRID),
             block=_three(event, "block", 1, _MOST_THREADS),
             registers=registers if registers >= 0 else None,
             shared_bytes=static + dynamic if min(static, dynamic) >= 0 else None,
-            stream=_whole(event, "stream", most=LARGEST_ID),
-            context=_whole(event, "context", most=LARGEST_ID),
-            mangled_name=_text(event, "mangled"),
+            stream=whole(event, "stream", most=LARGEST_ID),
+            context=whole(event, "context", most=LARGEST_ID),
+            mangled_name=text_of(event, "mangled"),
             trace_id=number,
             architecture=self.architecture,
             nvtx=" / ".join(_texts(event, "ranges")) or None,
             programmatic=_programmatic(event),
             is_unified=True,
         )
-        self._place(number, launch)
+        self._place(event, number, launch)
         self._writes_elsewhere |= bool(event.get("writes_elsewhere"))
         reason = None
         if event["state"] != _RECORDED:
@@ -207,7 +212,7 @@ class RecordedEvents:
             reason = _PARENT
         elif event.get("aliased"):
             reason = _ALIASED
-        elif _whole(event, "lost"):
+        elif whole(event, "lost"):
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
@@ -223,7 +228,8 @@ class RecordedEvents:
             )
         )  # fmt: skip
 
-    def _place(self, number: int, launch: KernelLaunch) -> None:
+    def _place(self, event: Event, number: int, launch: KernelLaunch) -> None:
+        self._calls.note_node(event, len(self.operations))
         if number in self.place:
             message = f"launch {number} came before"
             raise ValueError(message)
@@ -237,129 +243,107 @@ class RecordedEvents:
             if not self._tells_memory or self._memory.holding(tensor.address, size):
                 yield at, tensor
 
-    def _take_opaque(self, event: _Event) -> None:
+    def _take_opaque(self, event: Event) -> None:
         """Take what is no kernel, and nobody sees into: a launch without footprint, by its name."""
-        number = _whole(event, "number")
+        number = whole(event, "number")
         launch = KernelLaunch(
-            name=_text(event, "name"), grid=(1, 1, 1), block=(1, 1, 1), registers=None,
-            shared_bytes=None, stream=_whole(event, "stream", most=LARGEST_ID),
-            context=_whole(event, "context", most=LARGEST_ID), trace_id=number,
+            name=text_of(event, "name"), grid=(1, 1, 1), block=(1, 1, 1), registers=None,
+            shared_bytes=None, stream=whole(event, "stream", most=LARGEST_ID),
+            context=whole(event, "context", most=LARGEST_ID), trace_id=number,
             architecture=self.architecture, is_unified=True,
         )  # fmt: skip
-        self._place(number, launch)
+        self._place(event, number, launch)
         self.launches.append(Launched(number, launch, (0, 0, 0), _LEFT_OUT, 0))
 
-    def _take_copy(self, event: _Event) -> None:
-        what = _DIRECTIONS[_whole(event, "direction", most=len(_DIRECTIONS) - 1)]
+    def _take_copy(self, event: Event) -> None:
+        what = _DIRECTIONS[whole(event, "direction", most=len(_DIRECTIONS) - 1)]
         if what == _HOST_TO_HOST:
             self.skipped[what] += 1
             return
-        size = _whole(event, "bytes", most=_ADDRESS_END)
-        rows = max(1, _whole(event, "height")) * max(1, _whole(event, "depth"))
+        size = whole(event, "bytes", most=_ADDRESS_END)
+        rows = max(1, whole(event, "height")) * max(1, whole(event, "depth"))
         if rows > 1:
-            pitch = max(_whole(event, f"{end}_pitch", most=_ADDRESS_END) for end in ("from", "to"))
-            size = (rows - 1) * pitch + _whole(event, "width", most=_ADDRESS_END)
+            pitch = max(whole(event, f"{end}_pitch", most=_ADDRESS_END) for end in ("from", "to"))
+            size = (rows - 1) * pitch + whole(event, "width", most=_ADDRESS_END)
             self.warnings["copies of rows with gaps, taken for copies of the gaps, too"] += 1
-        if _whole(event, "depth") > 1:  # nobody tells how far apart the slices lie
-            ends = (_whole(event, end, most=LARGEST_ID) for end in ("from", "to"))
+        if whole(event, "depth") > 1:  # nobody tells how far apart the slices lie
+            ends = (whole(event, end, most=LARGEST_ID) for end in ("from", "to"))
             size = max([size, *map(self._memory.behind, ends)])
             self.warnings["copies in three dimensions, taken for copies of all that lies behind "
                           "them in their memory"] += 1  # fmt: skip
+        # CUDA Runtime API, "API synchronization behavior": what is sure whatever the memory is.
+        is_waited_for = "stream" in event and not event.get("async", 1)
+        if is_waited_for and what == TO_DEVICE:
+            self._calls.note_wait(event, len(self.operations))
         to = self._end_of_copy(event, "to", size, on_host=what == TO_HOST)
         if to is not None:
             self._writes_constants |= self._memory.may_be_a_modules(to, size)
         source = self._end_of_copy(event, "from", size, on_host=what == TO_DEVICE)
+        self._calls.note_stream(event, len(self.operations))
         self.operations.append(MemoryOperation(to, size, source, what))
+        if is_waited_for and what == TO_HOST:
+            self._calls.note_wait(event, len(self.operations))
 
-    def _end_of_copy(self, event: _Event, end: str, size: int, *, on_host: bool) -> int | None:
+    def _end_of_copy(self, event: Event, end: str, size: int, *, on_host: bool) -> int | None:
         """Return where a copy begins; None in host memory that no kernel is known to reach."""
-        at = _whole(event, end, most=LARGEST_ID)
+        at = whole(event, end, most=LARGEST_ID)
         # The driver tells what of it is pinned or mapped, but for memory that is registered later.
         may_be_reached = self._memory.holding(at, size) or (
             self._writes_elsewhere and at + size <= _ADDRESS_END
         )
         return None if on_host and not may_be_reached else _address(event, end, size)
 
-    def _take_memset(self, event: _Event) -> None:
-        width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
-        size = width * _whole(event, "element")
-        rows = max(1, _whole(event, "height"))
+    def _take_memset(self, event: Event) -> None:
+        width, pitch = (whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
+        size = width * whole(event, "element")
+        rows = max(1, whole(event, "height"))
         if rows > 1 and size < pitch:
             self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
         size += (rows - 1) * pitch
         place = _address(event, "address", size)
         self._writes_constants |= self._memory.may_be_a_modules(place, size)
+        self._calls.note_stream(event, len(self.operations))
         self.operations.append(MemoryOperation(place, size, what=MEMSET))
 
-    def _take_allocation(self, event: _Event) -> None:
-        size = _whole(event, "bytes", most=_ADDRESS_END)
+    def _take_allocation(self, event: Event) -> None:
+        size = whole(event, "bytes", most=_ADDRESS_END)
         address = _address(event, "address", size)
-        flags, context = _whole(event, "flags"), event.get("context")
+        flags, context = whole(event, "flags"), event.get("context")
         if not self._memory.is_seen_from(address, size, context):
             self._memory.allocate(address, size, flags, len(self.operations), context)
 
-    def _take_free(self, event: _Event) -> None:
-        size = _whole(event, "bytes", most=_ADDRESS_END)
+    def _take_free(self, event: Event) -> None:
+        size = whole(event, "bytes", most=_ADDRESS_END)
         address = _address(event, "address", size)
         if not self._memory.is_left_by(address, event.get("context")):
             self._memory.free(address, len(self.operations), size)
 
 
-def _whole(event: _Event, key: str, least: int = 0, most: int = _LARGEST) -> int:
-    """Return a number of an event; raise ValueError if it cannot be."""
-    return _checked(key, event[key], least, most)
-
-
-def _checked(key: str, value: object, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        message = f"{key} is {in_short(repr(value))}, no whole number from {least} to {most}"
-        raise ValueError(message)
-    return value
-
-
-def _text(event: _Event, key: str) -> str:
-    value = event[key]
-    if not isinstance(value, str):
-        message = f"{key} is {in_short(repr(value))}, no text"
-        raise TypeError(message)
-    return _encodable(key, value)
-
-
-def _texts(event: _Event, key: str) -> list[str]:
+def _texts(event: Event, key: str) -> list[str]:
     values = event.get(key, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         message = f"{key} are {in_short(repr(values))}, no texts"
         raise TypeError(message)
-    return [_encodable(key, value) for value in values]
+    return [encodable(key, value) for value in values]
 
 
-def _programmatic(event: _Event) -> str | None:
-    found = _text(event, "programmatic") if "programmatic" in event else None
+def _programmatic(event: Event) -> str | None:
+    found = text_of(event, "programmatic") if "programmatic" in event else None
     if found not in {None, *PROGRAMMATIC}:
         message = f"programmatic is {in_short(repr(found))}"
         raise ValueError(message)
     return found
 
 
-def _encodable(key: str, text: str) -> str:
-    """Return a text; raise ValueError if half of a character stands in it alone."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        message = f"{key} is {in_short(ascii(text))}, no text"
-        raise ValueError(message) from None
-    return text
-
-
-def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, int]:
+def _three(event: Event, key: str, least: int, most: int) -> tuple[int, int, int]:
     values = event[key]
     if not isinstance(values, list) or len(values) != _DIMENSIONS:
         message = f"{key} is {in_short(repr(values))}, no three numbers"
         raise ValueError(message)
-    x, y, z = (_checked(key, value, least, most) for value in values)
+    x, y, z = (checked(key, value, least, most) for value in values)
     return x, y, z
 
 
-def _address(event: _Event, key: str, size: int) -> int:
+def _address(event: Event, key: str, size: int) -> int:
     """Return an address with room for so many bytes behind it."""
-    return _whole(event, key, most=max(0, _ADDRESS_END - size))
+    return whole(event, key, most=max(0, _ADDRESS_END - size))

@@ -132,6 +132,7 @@ class _Notes:
             skipped=self.events.skipped,
             warnings=self.events.warnings,
             allocations=self.events.allocations,
+            host_calls=self.events.host_calls,
             lines=self.events.lines,
         )
 

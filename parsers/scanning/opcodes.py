@@ -28,9 +28,10 @@ from depgraph.parsers.scanning.tables_jit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from depgraph.system.arrays import Words
+    from depgraph.trace.records import ScannedPart
 
 
 class Space(Enum):
@@ -258,3 +259,16 @@ class OpcodeTable:
         for slot, opcode in self._opcodes.items():
             if self.arrays.count[slot]:
                 yield opcode, int(self.arrays.count[slot])
+
+
+def count_opcodes(part: ScannedPart, counted: Iterable[tuple[MemoryOpcode, int]]) -> None:
+    """Note which instructions a part holds, and which of them do not touch global memory."""
+    for opcode, count in counted:
+        part.opcodes[opcode.text] += count
+        if not opcode.known:
+            part.skipped["instructions with an opcode not known to depgraph"] += count
+            part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
+        elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
+            part.skipped[f"{opcode.space.value}-memory accesses"] += count
+        elif global_meaning(opcode) == IGNORE:
+            part.skipped[f"other instructions ({opcode.mnemonic})"] += count

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
+from depgraph.analysis.profiled_step import graph_name
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -115,7 +116,7 @@ def _sentences(found: ProfiledStep) -> list[str]:
             faster = ""  # nobody knows that what it waits for would go
         # What the host launched late may not have had to wait for another stream.
         much = "at most" if found.streams > 1 and found.launch_bound else "predicted"
-        answer += f"; {much} {show_time(spent.as_graph)} as a CUDA graph{faster}"
+        answer += f"; {much} {show_time(spent.as_graph)} as a {graph_name(found.vendor)}{faster}"
     return [f"{answer}.", _idle(found), *_streams(found), *_communication(spent), *_least(found)]
 
 
@@ -134,7 +135,7 @@ def _idle(found: ProfiledStep) -> str:
     idle = f"the GPU is idle for {_of(spent.idle, spent)} of the time"
     why = f": {', '.join(causes)}" if causes else ""
     if found.is_graph:
-        return f"In CUDA graphs {idle}{why}."
+        return f"In {graph_name(found.vendor)}s {idle}{why}."
     if found.launch_bound is None:
         return (
             f"For {_of(spent.idle, spent)} of the time the GPU is idle; why is not in this profile."
@@ -185,6 +186,8 @@ def _steps(found: ProfiledStep, profile: Path) -> Sequence[Step]:
         steps.append(Step("capture it: torch.cuda.graph, or torch.compile(mode='reduce-overhead')"))
     if found.spent.communicating > 0:
         steps.append(Step("see how communication overlaps:", _command("overlap", str(profile))))
+    if found.vendor == "AMD":  # nothing records there
+        return steps
     steps.append(
         Step(
             "find which kernels depend on which, what running them side by side would bring, and "

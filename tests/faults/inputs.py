@@ -6,6 +6,7 @@ import lzma
 import re
 import sys
 
+from cutracer_files import access, metadata, ndjson, tile
 from kernel_texts import GLOBAL, SHARED, Form, Instruction, as_tracez, header_text, kernel_text
 from programs import access_line, launch_line
 
@@ -128,6 +129,23 @@ def simulator_log():
     return text.encode()
 
 
+def cutracer_file():
+    """Return the records of two launches, as a file of each after the other."""
+    code = ("LDG.E R4, [R2.64] ;", "STG.E.64 [R2.64], R4 ;", "UTMALDG.2D [UR8], [UR4] ;")
+    return b"".join(
+        ndjson(
+            metadata((4, 1, 1), name=f"k{launch}", instructions=code),
+            *(
+                access(launch, (x, 0, 0), None, lanes(buffer(launch + kind, x)), opcode=kind)
+                for x in range(3)
+                for kind in (0, 1)
+            ),
+            tile(launch, (3, 0, 0), 2),
+        )
+        for launch in (1, 2)
+    )
+
+
 # A program of five kernels, each of which reads what its neighbours of the one before wrote.
 
 
@@ -214,6 +232,7 @@ def traces():
         "chain list": chain_list(),
         "chain kernel": chain_kernels()[2],
         "simulator": simulator_log(),
+        "cutracer": cutracer_file(),
     }
 
 

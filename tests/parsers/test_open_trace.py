@@ -120,7 +120,7 @@ SIMULATOR = b"GPGPU-Sim PTX: pushing kernel 'k' to stream 0\ngpu_sim_cycle = 5\n
         (b"PAR1" + bytes(90), "is a Parquet file"),
         (b"%PDF-1.7\n", "is a PDF file"),
         (SNOOPIE, "is the output of snoopie, whose lines name no thread block; trace the program"),
-        (CUTRACER, "is the output of CUTracer, which has registers but no addresses"),
+        (CUTRACER, "is the text that CUTracer prints, .*; trace again with CUTRACER_INSTRUMENT"),
         (REG_VALS, "is the output of NVBit's record_reg_vals, which has registers but no"),
         (COUNTS, "is the output of an NVBit tool that counts instructions; trace the program"),
         (

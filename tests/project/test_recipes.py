@@ -127,3 +127,44 @@ def test_a_report(extended):
     imported = name.removesuffix(".py").replace("/", ".")
     shown = run("-c", f"from depgraph.{imported} import {function}\n{use}")
     assert re.search(r"^\|.*\|$", shown, re.MULTILINE), shown
+
+
+def test_a_package_of_its_own(tmp_path):
+    """Built, installed into a folder, and used from there beside depgraph."""
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    for title in ("A trace format", "A mechanism", "A package of your own"):
+        name, code = file_of(section(title))
+        (source / Path(name).name).write_text(code)
+    (about,) = fences(section("A package of your own"), "toml")
+    (source / "pyproject.toml").write_text(about)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", site]
+    command = [sys.executable, "-m", "pip", "install", *options, source]
+    subprocess.run([*map(str, command)], check=True, capture_output=True)
+    (text,) = fences(section("A trace format"), "text")
+    (tmp_path / "copies.ranges").write_text(text)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{site}{os.pathsep}{copy_packages(tmp_path / 'it')}",
+    }
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "depgraph", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run("extract", "copies.ranges", "-q").returncode == 0
+    rows = run("bound", "--sms", "8", "--mechanism", "serial,two-at-a-time", "--format", "json")
+    assert "two-at-a-time" in rows.stdout
+    export = ("export", "--what", "scenario", "-o", "kernels.txt", "--to")
+    assert run(*export, "kernel-list").returncode == 0
+    assert (tmp_path / "kernels.txt").read_text() == "copy\n"
+    wrong = run(*export, "csv", "--force")
+    assert (wrong.returncode, "scenario can be written as kernel-list, not" in wrong.stderr) == (
+        2, True
+    )  # fmt: skip
+    (site / "two_at_a_time.py").write_text("raise RuntimeError('no')")
+    broken = run("bound", "--sms", "8", "--mechanism", "two-at-a-time")
+    assert broken.returncode == 2
+    assert "our-depgraph cannot provide 'two-at-a-time'" in broken.stderr

@@ -96,6 +96,41 @@ void graph(int id) {
     send(SANITIZER_CB_DOMAIN_GRAPHS, id, &data);
 }
 
+void stream(int id, uintptr_t handle) {
+    Sanitizer_ResourceStreamData data{};
+    data.context = context;
+    data.stream = reinterpret_cast<CUstream>(handle);
+    data.hStream = reinterpret_cast<Sanitizer_StreamHandle>(handle);
+    send(SANITIZER_CB_DOMAIN_RESOURCE, id, &data);
+}
+
+void event(int id, uintptr_t number, uintptr_t stream = 0) {
+    Sanitizer_EventData data{};
+    data.context = context;
+    data.event = reinterpret_cast<CUevent>(number);
+    data.stream = reinterpret_cast<CUstream>(stream);
+    data.hStream = reinterpret_cast<Sanitizer_StreamHandle>(stream);
+    send(SANITIZER_CB_DOMAIN_EVENTS, id, &data);
+}
+
+void synchronize(int id, uintptr_t stream) {
+    Sanitizer_SynchronizeData data{};
+    data.context = context;
+    data.stream = reinterpret_cast<CUstream>(stream);
+    data.hStream = reinterpret_cast<Sanitizer_StreamHandle>(stream);
+    send(SANITIZER_CB_DOMAIN_SYNCHRONIZE, id, &data);
+}
+
+void query_event(uintptr_t number, CUresult result) {
+    CUevent given = reinterpret_cast<CUevent>(number);
+    Sanitizer_CallbackData data{};
+    data.callbackSite = SANITIZER_API_EXIT;
+    data.context = context;
+    data.functionParams = &given;
+    data.functionReturnValue = &result;
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuEventQuery, &data);
+}
+
 CUresult& state() {
     static CUresult value = CUDA_SUCCESS;
     return value;
@@ -153,6 +188,22 @@ const std::map<std::string, std::function<void()>> programs = {
         state() = CUDA_SUCCESS;
         begin("b");
         end("b");
+    }},
+    {"streams and events", [] {
+        stream(SANITIZER_CBID_RESOURCE_STREAM_CREATED, 0x5001);  // odd ones do not block
+        begin("a"); end("a");
+        event(SANITIZER_CBID_EVENTS_RECORD, 70, 0x5001);
+        event(SANITIZER_CBID_EVENTS_STREAM_WAIT, 70, 0x5002);
+        event(SANITIZER_CBID_EVENTS_RECORD, 71, 0x5ca0);  // while it is captured
+        event(SANITIZER_CBID_EVENTS_DESTROYED, 70);
+        event(SANITIZER_CBID_EVENTS_RECORD, 70, 0x5002);
+        query_event(70, CUDA_ERROR_NOT_READY);
+        query_event(70, CUDA_SUCCESS);
+        event(SANITIZER_CBID_EVENTS_SYNCHRONIZE, 70);
+        synchronize(SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, 0x5002);
+        synchronize(SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, 0);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
     }},
     {"a graph", [] {
         graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);

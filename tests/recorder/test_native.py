@@ -19,6 +19,8 @@ NEEDED = TOOLKIT.compiler, TOOLKIT.sanitizer, TOOLKIT.headers
 DRIVER = """
 int state_of_a_stream(void);
 int cuStreamQuery(void *s) { return state_of_a_stream(); }
+int cuStreamGetFlags(void *s, unsigned *flags) { *flags = (unsigned long)s & 1; return 0; }
+int cuStreamIsCapturing(void *s, int *status) { *status = (long)s == 0x5ca0; return 0; }
 int cuCtxPushCurrent_v2(void *c) { return 0; }
 int cuCtxPopCurrent_v2(void **c) { return 0; }
 """
@@ -113,6 +115,20 @@ def test_host_memory_and_what_a_context_leaves_are_told(run, tmp_path):
         ("free", 2, 0),
         ("alloc", 3, 1),
     ]
+
+
+def test_what_orders_streams_is_told(run, tmp_path):
+    run("streams and events")
+    (left,) = read_raw_recordings(tmp_path)
+    streams = [(e["stream"], e["kind"]) for e in left.events if e["event"] == "stream"]
+    assert streams == [(0, 0), (1, 2), (2, 1)]
+    orders = [(e["what"], e.get("id"), e.get("stream")) for e in left.events if "what" in e]
+    assert orders == [
+        ("record", 0, 1), ("wait", 0, 2), ("record", 1, 2), ("event", 1, None),
+        ("event", 1, None), ("stream", None, 2), ("context", None, None),
+    ]  # fmt: skip
+    graphs = [(e["begins"], e.get("stream")) for e in left.events if e["event"] == "graph"]
+    assert graphs == [(1, 0), (0, None)]
 
 
 def test_nodes_that_nobody_sees_into_are_named(run):

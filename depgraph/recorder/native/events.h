@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "state.h"
 
 namespace {
@@ -58,13 +60,82 @@ int number_of(CUcontext context) {
     return number;
 }
 
-// Number a stream; the default stream of a context has a handle, too, if none is given.
+// Number a stream, and say once what it waits for; the default stream of a context has a handle, too,
+// if none is given.
 int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
     if (handle == nullptr) sanitizerGetStreamHandle(context, nullptr, &handle);
     const Guard guard(lock);
     const auto [known, is_new] = streams.emplace(handle, Stream{streams_seen, context});
-    streams_seen += is_new;
-    return known->second.number;
+    if (!is_new) return known->second.number;
+    Sanitizer_StreamHandle legacy = nullptr;
+    sanitizerGetStreamHandle(context, nullptr, &legacy);
+    const int kind = handle == legacy ? 0 : non_blocking.count(handle) ? 2 : 1;
+    say("\"event\": \"stream\"" + field("stream", streams_seen) + field("context", number_of(context))
+        + field("kind", kind));
+    return streams_seen++;
+}
+
+// Note a stream that does not wait for the legacy default stream of its context.
+void note_stream(const Sanitizer_ResourceStreamData* data) {
+    unsigned flags = 0;
+    if (get_flags == nullptr || get_flags(data->stream, &flags) != CUDA_SUCCESS) return;
+    const Guard guard(lock);
+    if (flags & CU_STREAM_NON_BLOCKING) non_blocking.insert(data->hStream);
+}
+
+// Say what orders streams: an event that is recorded or waited for, or a wait of the host.
+void say_order(const char* what, CUcontext context, const std::string& more) {
+    say(std::string("\"event\": \"sync\", \"what\": \"") + what + "\"" + more
+        + field("context", number_of(context)));
+}
+
+int number_of_event(CUevent event) {
+    const Guard guard(lock);
+    const auto [known, is_new] = cuda_events.emplace(event, cuda_events_seen);
+    cuda_events_seen += is_new;
+    return known->second;
+}
+
+// What a stream does while it is captured happens when its graph is launched.
+bool is_captured(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return get_capture != nullptr && get_capture(stream, &status) == CUDA_SUCCESS
+        && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void note_event(Sanitizer_CallbackId id, const Sanitizer_EventData* data) {
+    if (id == SANITIZER_CBID_EVENTS_DESTROYED) {
+        const Guard guard(lock);
+        cuda_events.erase(data->event);
+    } else if (id == SANITIZER_CBID_EVENTS_SYNCHRONIZE) {
+        say_order("event", data->context, field("id", number_of_event(data->event)));
+    } else if (id == SANITIZER_CBID_EVENTS_RECORD || id == SANITIZER_CBID_EVENTS_STREAM_WAIT) {
+        if (is_captured(data->stream)) return;
+        say_order(id == SANITIZER_CBID_EVENTS_RECORD ? "record" : "wait", data->context,
+                  field("id", number_of_event(data->event))
+                      + field("stream", stream_of(data->context, data->hStream)));
+    }
+}
+
+void note_wait(Sanitizer_CallbackId id, const Sanitizer_SynchronizeData* data) {
+    if (is_asking) return;
+    if (id == SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED) {
+        say_order("stream", data->context,
+                  field("stream", stream_of(data->context, data->hStream)));
+    } else if (id == SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED) {
+        say_order("context", data->context, "");
+    }
+}
+
+void begin_graph(const Sanitizer_GraphLaunchData* data) {
+    is_graph_launched = true;
+    say("\"event\": \"graph\"" + field("begins", 1) + field("context", number_of(data->context))
+        + field("stream", stream_of(data->context, data->hStream)));
+}
+
+void end_graph(CUcontext context) {
+    if (!std::exchange(is_graph_launched, false)) return;
+    say("\"event\": \"graph\"" + field("begins", 0) + field("context", number_of(context)));
 }
 
 std::string demangled(const char* name) {

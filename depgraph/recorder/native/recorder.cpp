@@ -85,6 +85,7 @@ void note_copy(const Sanitizer_MemcpyData* data) {
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
         + field("to_pitch", data->dstPitch) + field("direction", data->direction)
+        + field("async", data->isAsync)
         + field("from_context", number_of(data->srcContext))
         + field("to_context", number_of(data->dstContext))
         + field("stream", stream_of(data->apiContext, data->hApiStream)));
@@ -120,11 +121,15 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
     case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED:
         forget_context(static_cast<const Sanitizer_ResourceContextData*>(data)->context);
         break;
+    case SANITIZER_CBID_RESOURCE_STREAM_CREATED:
+        note_stream(static_cast<const Sanitizer_ResourceStreamData*>(data));
+        break;
     case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: {
         const auto* gone = static_cast<const Sanitizer_ResourceStreamData*>(data);
         give_up_late(gone->context, &gone->stream);
         const Guard guard(lock);
         streams.erase(gone->hStream);
+        non_blocking.erase(gone->hStream);
         break;
     }
     default: break;
@@ -177,7 +182,7 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
         on_node(static_cast<const Sanitizer_GraphNodeLaunchData*>(raw));
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN && !data->isGraphUpload) {
         settle_unended();
-        is_graph_launched = true;
+        begin_graph(data);
         current.context = data->context;
         current.stream = data->stream;
         current.handle = data->hStream;
@@ -187,7 +192,7 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
         }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
         finish(data->context, data->stream);
-        is_graph_launched = false;
+        end_graph(data->context);
     }
 }
 
@@ -237,15 +242,28 @@ struct MemUnmap {
     size_t bytes;
 };
 
+struct EventQuery {
+    CUevent event;
+};
+
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
     call = {dynamic_shared, given->kernelParams, extra};
+}
+
+bool has_succeeded(const Sanitizer_CallbackData* data) {
+    const auto* result = static_cast<const CUresult*>(data->functionReturnValue);
+    return result != nullptr && *result == CUDA_SUCCESS;
 }
 
 void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     if (data->callbackSite != SANITIZER_API_ENTER) {
         if (!current.launches.empty() || is_graph_launched) settle_unended();  // a launch that failed
         call = Call();
+        if (id == SANITIZER_CBID_DRIVER_API_cuEventQuery && has_succeeded(data)) {
+            const auto* given = static_cast<const EventQuery*>(data->functionParams);
+            say_order("event", data->context, field("id", number_of_event(given->event)));
+        }
         return;
     }
     switch (id) {
@@ -290,7 +308,13 @@ void SANITIZERAPI on_event(
     case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(id, data); break;
     case SANITIZER_CB_DOMAIN_LAUNCH: on_launch(id, data); break;
     case SANITIZER_CB_DOMAIN_GRAPHS: on_graph(id, data); break;
-    case SANITIZER_CB_DOMAIN_SYNCHRONIZE: read_late(); break;
+    case SANITIZER_CB_DOMAIN_SYNCHRONIZE:
+        note_wait(id, static_cast<const Sanitizer_SynchronizeData*>(data));
+        read_late();
+        break;
+    case SANITIZER_CB_DOMAIN_EVENTS:
+        note_event(id, static_cast<const Sanitizer_EventData*>(data));
+        break;
     case SANITIZER_CB_DOMAIN_MEMCPY:
         if (id == SANITIZER_CBID_MEMCPY_STARTING || id == SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING) {
             note_copy(static_cast<const Sanitizer_MemcpyData*>(data));
@@ -362,6 +386,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(get_device_attribute, "cuDeviceGetAttribute");
     find(get_parameter, "cuFuncGetParamInfo");
     find(query, "cuStreamQuery");
+    find(get_flags, "cuStreamGetFlags");
+    find(get_capture, "cuStreamIsCapturing");
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
     find(exchange_mode, "cuThreadExchangeStreamCaptureMode");
@@ -372,7 +398,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     for (const auto domain : {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,
                               SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CB_DOMAIN_MEMSET,
                               SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CB_DOMAIN_SYNCHRONIZE,
-                              SANITIZER_CB_DOMAIN_BATCH_MEMOP}) {
+                              SANITIZER_CB_DOMAIN_BATCH_MEMOP, SANITIZER_CB_DOMAIN_EVENTS}) {
         worked(sanitizerEnableDomain(1, subscriber, domain), "listening");
     }
     for (const auto id :
@@ -383,6 +409,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
+          SANITIZER_CBID_DRIVER_API_cuEventQuery,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
         worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
     }

@@ -90,7 +90,9 @@ void read_back(Batch& batch) {
 
 // Ask whether a stream has ended; where another one is captured that may be unknown for now.
 CUresult state_of(CUstream stream) {
+    is_asking = true;
     const CUresult state = query(stream);
+    is_asking = false;
     const bool is_captured = state >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
         && state <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     return is_captured ? CUDA_ERROR_NOT_READY : state;
@@ -237,8 +239,8 @@ void settle_unended() {
         current.thread = std::this_thread::get_id();
         let_go_of(current);
     }
+    end_graph(current.context);
     current = Batch();
-    is_graph_launched = false;
 }
 
 }  // namespace

@@ -88,12 +88,14 @@ struct Call {
 auto& lock = *new std::recursive_mutex;      // of what follows, up to the files
 auto& context_of = *new std::map<CUcontext, Context>;
 auto& streams = *new std::map<const void*, Stream>;
+auto& non_blocking = *new std::set<const void*>;  // streams that do not wait for the legacy one
+auto& cuda_events = *new std::map<CUevent, int>;
 auto& unpatched = *new std::set<CUmodule>;
 auto& late = *new std::list<Batch>;
 auto& let_go = *new std::set<std::string>;
 uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
-int contexts_seen = 0, streams_seen = 0;
+int contexts_seen = 0, streams_seen = 0, cuda_events_seen = 0;
 std::atomic<bool> is_in_region{false};
 auto& writing = *new std::mutex;  // of the files
 int events = -1, sectors = -1;
@@ -102,6 +104,7 @@ auto& patching = *new std::recursive_mutex;  // the API wants patches one after 
 auto& options = *new Options;
 thread_local Batch current;  // launches that this thread has begun
 thread_local bool is_graph_launched = false;
+thread_local bool is_asking = false;  // a stream, on the recorder's own account
 thread_local Call call;
 auto& only_names = *new std::regex;
 auto& never_names = *new std::regex("nccl|nvshmem", std::regex::icase);
@@ -109,6 +112,8 @@ CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
 CUresult (*get_device_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
 CUresult (*get_parameter)(CUfunction, size_t, size_t*, size_t*) = nullptr;
 CUresult (*query)(CUstream) = nullptr;
+CUresult (*get_flags)(CUstream, unsigned*) = nullptr;
+CUresult (*get_capture)(CUstream, CUstreamCaptureStatus*) = nullptr;
 CUresult (*push_context)(CUcontext) = nullptr;
 CUresult (*pop_context)(CUcontext*) = nullptr;
 CUresult (*exchange_mode)(CUstreamCaptureMode*) = nullptr;

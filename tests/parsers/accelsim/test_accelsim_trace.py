@@ -163,6 +163,18 @@ def test_chunks_that_the_index_names_over_and_over_are_refused(folder):
         analyse(opened(path))
 
 
+def test_marks_of_replayed_loops_are_no_accesses(folder):
+    """What Accel-Sim 2.0 puts around a loop that its tracer cut short."""
+    marks = [f"0090 ffffffff 0 REPLAY_{end} 0 0 0" for end in ("START", "END")]
+    looped = kernel(1, marks[0], load(0), marks[1], store(4))
+    (folder / "kernel-1.tracez").write_bytes(as_tracez(looped))
+    (folder / "kernel-2.traceg").write_text(kernel(2, load(4)))
+    (folder / "kernelslist.g").write_text("kernel-1.tracez\nkernel-2.traceg\n")
+    extraction = analyse(opened(folder))
+    assert edges(extraction) == {(0, 0, 1, 0, "RAW")}
+    assert extraction.counts.accesses.tolist() == [2, 1]
+
+
 def test_a_cut_tracez_is_damage(folder):
     whole = as_tracez(kernel(1, *(load(4 * i) for i in range(10))))
     path = folder / "kernel-1.tracez"

@@ -1,0 +1,134 @@
+"""What CUTracer says of launches: the line in front of a kernel's records, and its kernel events.
+
+Source: ``kernel_metadata.schema.json`` and ``docs/Outputs-and-File-Formats.md`` of
+facebookresearch/CUTracer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import TraceError
+from depgraph.parsers.cutracer.lines import lines_of
+from depgraph.parsers.scanning.launch_limits import (
+    check_dimensions,
+    signed64,
+    usable_registers,
+    usable_shared_bytes,
+)
+from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
+from depgraph.trace.names import demangle
+from depgraph.trace.records import KernelLaunch, programmatic_code
+
+if TYPE_CHECKING:
+    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.trace.records import Dim3
+
+METADATA, EVENT = "kernel_metadata", "kernel_launch"
+MOST_LAUNCHES = 1 << 62
+_DIMENSIONS = 3
+_INSTRUCTION = re.compile(r"\s*(?:@!?\w+\s+)?([A-Z][\w.]*)")
+
+
+@lru_cache(maxsize=1 << 14)
+def opcode_of(sass: str) -> MemoryOpcode | None:
+    """Return the opcode of an instruction such as ``@!P0 LDG.E R4, [R2.64] ;``, if there is one."""
+    found = _INSTRUCTION.match(sass)
+    return None if found is None or sass == "N/A" else decode_opcode(found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A kernel as the line in front of its records states it."""
+
+    launch: KernelLaunch  # its number and context stand in the records
+    opcodes: dict[int, MemoryOpcode]  # by number; none where the line has no instructions
+
+    @property
+    def unseen(self) -> str | None:
+        """What its code has that no record shows, textures and the like; tiles by TMA apart."""
+        unseen = (o for o in self.opcodes.values() if o.is_untraced_global and not o.is_bulk)
+        return next(map(untraced_by, unseen), None)
+
+    @property
+    def copies_in_bulk(self) -> str | None:
+        """What its code has of bulk and tensor copies, in words."""
+        return next((untraced_by(o) for o in self.opcodes.values() if o.is_bulk), None)
+
+
+def announced(record: dict[str, Any]) -> Announced:
+    """Read a ``kernel_metadata`` line; a `ValueError` or `TypeError` says what is wrong."""
+    shared = [_whole(record, f"shmem_{kind}") for kind in ("static", "dynamic")]
+    table = record.get("instructions", {})
+    named = {int(number): opcode_of(str(each["sass"])) for number, each in table.items()}
+    opcodes = {number: opcode for number, opcode in named.items() if opcode is not None}
+    mangled = _text(record, "mangled_name")
+    launch = KernelLaunch(
+        name=str(record.get("unmangled_name") or demangle(mangled)),
+        grid=_three(record, "grid"),
+        block=_three(record, "block"),
+        registers=usable_registers(_whole(record, "nregs")),
+        shared_bytes=usable_shared_bytes(sum(shared)),
+        mangled_name=mangled,
+        # Not every instruction need stand in the table.
+        programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
+    )
+    check_dimensions(launch.grid, launch.block)
+    return Announced(launch, opcodes)
+
+
+def read_events(source: TraceInput) -> dict[int, KernelLaunch]:
+    """Read the launches of a kernel events file, by number."""
+    found = {}
+    with source.open() as stream:
+        for line, content in enumerate(lines_of(stream), 1):
+            try:
+                record = json.loads(content)
+                if record["type"] == EVENT:
+                    number = _whole(record, "kernel_launch_id")
+                    found[number] = _event(record, number)
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                why = f"the kernel event cannot be read ({error})"
+                raise TraceError(source.name, why, "trace the program again", line=line) from None
+    return found
+
+
+def _event(record: dict[str, Any], number: int) -> KernelLaunch:
+    name = _text(record, "kernel_name")
+    launch = KernelLaunch(
+        name=demangle(name),
+        grid=_three(record, "grid"),
+        block=_three(record, "block"),
+        registers=usable_registers(_whole(record, "nregs")),
+        shared_bytes=usable_shared_bytes(_whole(record, "shmem")),
+        stream=signed64(int(record["stream_id"])),
+        mangled_name=name,
+        trace_id=number,
+    )
+    check_dimensions(launch.grid, launch.block)
+    return launch
+
+
+def _whole(record: dict[str, Any], key: str) -> int:
+    value = record[key]
+    if type(value) is not int or not 0 <= value < MOST_LAUNCHES:
+        raise ValueError(f"{key} is no whole number")
+    return value
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    if not isinstance(record[key], str):
+        raise TypeError(f"{key} is no text")
+    return str(record[key].encode("utf-8", "replace").decode())
+
+
+def _three(record: dict[str, Any], key: str) -> Dim3:
+    values = record[key]
+    if not isinstance(values, list) or len(values) != _DIMENSIONS:
+        raise ValueError(f"{key} is not three numbers")
+    x, y, z = (_whole({key: value}, key) for value in values)
+    return x, y, z

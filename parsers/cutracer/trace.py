@@ -1,0 +1,188 @@
+"""A run under CUTracer: an NDJSON file a launch, and its kernel events if they are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.cutracer.launches import EVENT, METADATA, read_events
+from depgraph.parsers.cutracer.scan import ADDRESSES, TILES, CutracerTask
+from depgraph.parsers.nvbit.text import copies_by_tma
+from depgraph.trace.records import ScannedPart, SourceFiles, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
+
+FORMAT = "cutracer"
+BLIND_SPOTS: tuple[str, ...] = (
+    (
+        "copies, memsets and allocations are not traced: a dependence through cudaMemcpy is"
+        " missing, and buffers that were freed and used again give dependences that are not the"
+        " program's"
+    ),
+)
+NO_STREAMS = "on which stream a kernel was launched, which only the kernel events file says"
+_HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
+_EVENT_KINDS = {EVENT, "callstack_def"}
+_RECORD_KINDS = {
+    *_EVENT_KINDS, METADATA, TILES, *ADDRESSES, "mem_value_trace", "reg_trace", "opcode_only"
+}  # fmt: skip
+_NO_LAUNCH = 1 << 63  # behind all others
+_KIND = re.compile(rb'"type"\s{0,8}:\s{0,8}"(\w{1,40})"')
+_NUMBER = re.compile(rb'"grid_launch_id"\s{0,8}:\s{0,8}(\d{1,19})')
+_MARKS = (b'"kernel_checksum"', b'"grid_launch_id"', b'"callstack_id"')
+_FILES = "*kernel_*.ndjson*"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether a file begins with a record of CUTracer."""
+    return _first_kind(head) is not None
+
+
+def _first_kind(head: bytes) -> str | None:
+    """Return what the first record is; its line may be longer than what there is of it."""
+    line = head.lstrip().partition(b"\n")[0]
+    if not line.startswith(b"{"):
+        return None
+    try:
+        found = json.loads(line).get("type")
+    except (ValueError, RecursionError):  # it may be cut here
+        kinds = {match.decode() for match in _KIND.findall(line)} & _RECORD_KINDS
+        found = kinds.pop() if len(kinds) == 1 else None
+    is_known = isinstance(found, str) and found in _RECORD_KINDS
+    return found if is_known and any(mark in line for mark in _MARKS) else None
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return CUTracer's files in a folder, none if it is not of a run under it."""
+    return sorted(folder.glob(_FILES))
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> CutracerTrace:
+    """Open the files of a run, in any order; a pipe or standard input holds all of one."""
+    return CutracerTrace(inputs)
+
+
+def _beginning(source: TraceInput) -> tuple[str | None, int]:
+    """Return the kind of the first record, and the number of the first launch with records."""
+    kind, number = None, None
+    for size in _HEAD_BYTES:
+        head = source.head(size)
+        kind, number = _first_kind(head), _NUMBER.search(head)
+        if kind in _EVENT_KINDS or (kind and number) or len(head) < size:
+            break
+    return kind, int(number[1]) if number else _NO_LAUNCH
+
+
+class CutracerTrace(Trace):
+    """The files of a run, each of a launch as a rule, in launch order."""
+
+    format = FORMAT
+
+    def __init__(self, inputs: Sequence[TraceInput]) -> None:
+        self.sources = SourceFiles()
+        for item in inputs:
+            item.add_to(self.sources)
+        found = [(item, *_beginning(item)) for item in inputs]
+        launches = [(number, item) for item, kind, number in found if kind not in _EVENT_KINDS]
+        events = [item for item, kind, _ in found if kind in _EVENT_KINDS]
+        if len(events) > 1:
+            raise TraceError(events[1].name, "is a second file of kernel events", "give one run")
+        if not launches:
+            raise TraceError(
+                events[0].name,
+                "names launches and no accesses",
+                "give it with the kernel_*.ndjson files beside it",
+            )
+        self._inputs = [item for _, item in sorted(launches, key=itemgetter(0))]
+        self._events = read_events(events[0]) if events else {}
+        self.blind_spots = BLIND_SPOTS if events else (*BLIND_SPOTS, NO_STREAMS)
+        first = self._inputs[0].name
+        self.name = first if len(inputs) == 1 else f"{first} and {len(inputs) - 1} more"
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the files in launch order, and what the kernel events have behind the last."""
+        for item in self._inputs:
+            size = item.path.stat().st_size if item.path is not None else 0
+            yield CutracerTask(item, size, len(self._inputs) > 1)
+        if self._events:
+            yield _Rest()
+
+    def program_order(self) -> LaunchOrder:
+        """Return what puts the launches in the order of their numbers."""
+        return LaunchOrder(self._events)
+
+    def untraced(self, launch: KernelLaunch) -> str | None:
+        """Say what a kernel's name gives away, where nothing is known of its code."""
+        if copies_by_tma(launch.name):
+            return "copies by TMA, by its name, which the trace does not show"
+        return None
+
+
+class _Rest:
+    """The launches behind the last one with records."""
+
+    input_bytes = 0
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
+        return ScannedPart(keys=[(_NO_LAUNCH,)], launches=[None])
+
+
+class LaunchOrder:
+    """Puts launches in the order of their numbers; `events` know those without records, too."""
+
+    def __init__(self, events: dict[int, KernelLaunch]) -> None:
+        self.operations: list[Operation] = []
+        self._events = events
+        self._numbers = sorted(events, reverse=True)  # that are still to come
+        self._index: dict[int, int] = {}
+        self._context = 0
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the next part; return the index in `operations` of each of its launches, or -1."""
+        launches = dict(zip((key for (key,) in part.keys), part.launches, strict=True))
+        for number in sorted(launches):
+            launch = launches[number]
+            self._context = launch.context if launch else self._context
+            while self._numbers and self._numbers[-1] < number:
+                self._enter(self._numbers.pop(), None)
+            if self._numbers and self._numbers[-1] == number:
+                self._enter(self._numbers.pop(), launch)
+            elif launch is not None and number not in self._index:
+                self._enter(number, launch)
+        return np.array([self._index.get(key, -1) for (key,) in part.keys], np.int64)
+
+    def _enter(self, number: int, launch: KernelLaunch | None) -> None:
+        event = self._events.get(number)
+        if launch is None and event is not None:
+            launch = replace(event, context=self._context)
+        elif launch is not None and event is not None:
+            launch = replace(launch, stream=event.stream)
+        if launch is None:
+            return
+        last = getattr(self.operations[-1], "trace_id", None) or 0 if self.operations else 0
+        if number < last:
+            raise TraceError(
+                "the trace",
+                f"launch {number} comes behind launch {last}",
+                "give the files of one run, each with the records of one launch",
+            )
+        self._index[number] = len(self.operations)
+        self.operations.append(launch)

@@ -1,0 +1,168 @@
+"""Chakra execution traces: times and streams of the nodes that ran on a GPU.
+
+Source: ``schema/protobuf/et_def.proto`` of mlcommons/chakra (field numbers) and its converter for
+PyTorch (``is_cpu_op``, ``stream``). A file is a `GlobalMetadata` and `Node` after `Node`, each with
+its length in front.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import TYPE_CHECKING
+
+from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
+from depgraph.parsers.profiles.source import HEAD_BYTES
+from depgraph.parsers.scanning.compression import TraceStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from depgraph.timing.profile import KernelProfile
+
+    Fields = dict[int, list[int | bytes]]
+
+HINT = "give the .et file of the rank, as chakra_converter writes it from a host and device trace"
+_MOST_BYTES = 64 << 20
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+_NAME, _TYPE, _START, _DURATION, _ATTRIBUTE = 2, 3, 6, 7, 10
+_METADATA_FIELDS, _NODE_FIELDS = {1, 2}, {*range(1, 12)}
+_COMPUTES, _COLLECTIVE = 4, 7
+_GPU_TYPES = {*range(_COMPUTES, _COLLECTIVE + 1)}  # COMP_NODE to COMM_COLL_NODE
+_DOUBLE, _INT32, _INT64, _BOOL = 3, 7, 9, 27
+_NS_PER_US = 1000.0
+_ROUNDED = "times are whole microseconds, as the schema has them"
+
+
+def is_chakra(head: bytes) -> bool:
+    """Tell whether a file begins with the metadata and a node of an execution trace."""
+    stream = io.BytesIO(head)
+    try:
+        metadata, node = (_fields(_message(stream) or b"\0") for _ in range(2))
+    except (ValueError, EOFError):
+        return False
+    version = metadata.get(1, [b""])[-1]
+    is_named = isinstance(version, bytes) and version.isascii()
+    return is_named and {*metadata} <= _METADATA_FIELDS and {*node} <= _NODE_FIELDS
+
+
+def read_chakra(path: Path) -> KernelProfile:
+    """Read the nodes that ran on a GPU, in the order of the file."""
+    columns = KernelColumns(path)
+    rows: list[tuple[str, float, float, int | None]] = []
+    is_rounded = False
+    for node in _nodes(path):
+        attributes = _attributes(node)
+        if attributes.get("is_cpu_op", 1) or _number(node, _TYPE) not in _GPU_TYPES:
+            columns.skipped["nodes of the host, copies and metadata"] += 1
+            continue
+        stream, exact = attributes.get("stream"), attributes.get("duration_us")
+        is_rounded |= exact is None
+        duration = float(_number(node, _DURATION)) if exact is None else exact
+        start = _NS_PER_US * _number(node, _START)
+        rows.append((_text(node), duration * _NS_PER_US, start, _whole_or_none(stream)))
+    # Traces that PyTorch's converter makes have no starts.
+    has_starts = any(start for _, _, start, _ in rows)
+    for number, (name, duration, start, stream_number) in enumerate(rows):
+        began = int(start) if has_starts else None
+        columns.add(name, duration, began, kernel=number, stream=stream_number)
+    if is_rounded:
+        columns.notes.append(_ROUNDED)
+    return columns.profile("chakra", hint=HINT)
+
+
+def _nodes(path: Path) -> Iterator[Fields]:
+    """Yield the nodes of a file, whose first message is about the file."""
+    with TraceStream(path) as raw:
+        stream = io.BufferedReader(raw, HEAD_BYTES)
+        number = 0
+        try:
+            while (message := _message(stream)) is not None:
+                if number:
+                    yield _fields(message)
+                number += 1
+        except (ValueError, EOFError) as error:
+            found = f"node {number} is damaged ({error})"
+            raise ProfileError(path, found, "copy the file again") from None
+
+
+def _message(stream: io.BufferedIOBase) -> bytes | None:
+    """Read a message and its length; None at the end of the file."""
+    size = _read_varint(stream)
+    if size is None:
+        return None
+    if size > _MOST_BYTES:
+        raise ValueError(f"of {size} bytes")
+    message = stream.read(size)
+    if len(message) < size:
+        raise EOFError("it ends early")
+    return message
+
+
+def _read_varint(stream: io.BufferedIOBase) -> int | None:
+    value = 0
+    for place in range(_LONGEST_VARINT):
+        byte = stream.read(1)
+        if not byte:
+            if place:
+                raise EOFError("it ends early")
+            return None
+        value |= (byte[0] & 0x7F) << 7 * place
+        if byte[0] < 0x80:  # noqa: PLR2004 - the bit that says that more follow
+            return value
+    raise ValueError("a number of more than 64 bits")
+
+
+def _fields(message: bytes) -> Fields:
+    """Return the values of each field by its number."""
+    stream, found = io.BytesIO(message), dict[int, list[int | bytes]]()
+    while (tag := _read_varint(stream)) is not None:
+        number, wire_type = tag >> 3, tag & 7
+        if not number or wire_type not in {_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32}:
+            raise ValueError("no field of a message")
+        value: int | bytes | None
+        if wire_type == _VARINT:
+            value = _read_varint(stream)
+        elif wire_type == _LENGTH_DELIMITED:
+            value = _message(stream)
+        else:
+            size = 8 if wire_type == _FIXED64 else 4
+            value = stream.read(size)
+            value = value if len(value) == size else None
+        if value is None:
+            raise EOFError("it ends early")
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _number(node: Fields, field: int) -> int:
+    value = node.get(field, [0])[-1]
+    if isinstance(value, bytes):
+        raise ValueError("text where a number should be")  # noqa: TRY004 - as other damage
+    return value
+
+
+def _text(node: Fields) -> str:
+    value = node.get(_NAME, [b""])[-1]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+def _attributes(node: Fields) -> dict[str, float]:
+    """Return the numbers among the attributes of a node, by name."""
+    found: dict[str, float] = {}
+    for attribute in node.get(_ATTRIBUTE, []):
+        fields = _fields(attribute) if isinstance(attribute, bytes) else {}
+        name = fields.get(1, [b""])[-1]
+        for kind in (_BOOL, _INT64, _INT32, _DOUBLE):
+            for value in fields.get(kind, []):
+                if isinstance(name, bytes):
+                    number = struct.unpack("<d", value)[0] if isinstance(value, bytes) else value
+                    found[name.decode("utf-8", "replace")] = number
+    return found
+
+
+def _whole_or_none(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,109 @@
+"""Kernel times of AMD GPUs: ``kernel_trace.csv`` of rocprofv3.
+
+Source: ROCm documentation, "Using rocprofv3", kernel trace and agent info; columns of today's
+version and of the first, and those of rocpd2csv.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
+from depgraph.parsers.profiles.source import Header, cells_of, header_of, integer, open_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.records import Dim3
+
+HINT = "write it with: rocprofv3 --kernel-trace --output-format csv -- PROGRAM"
+_NEEDED = ("agent_id", "kernel_name", "start_timestamp", "end_timestamp", "workgroup_size_x")
+_DISPATCH = "KERNEL_DISPATCH"
+_SHARED = ("lds_block_size", "group_segment_size")
+_NUMBER = re.compile(r"\d{1,9}")
+_TRACE, _AGENTS = "kernel_trace.csv", "agent_info.csv"
+_ASSUMED = "AMD Instinct MI300X"
+
+
+def recognises(line: str) -> bool:
+    """Tell whether a line is the header of a kernel trace."""
+    return all(name in line.lower() for name in _NEEDED)
+
+
+def read_rocprof(path: Path) -> KernelProfile:
+    """Read the dispatches of a kernel trace; the agents' names are those of the file beside it."""
+    columns = KernelColumns(path)
+    header: Header | None = None
+    agents: set[int] = set()
+    with open_text(path) as text:
+        for line in text:
+            if header is None:
+                header = header_of(line.lower()) if recognises(line) else None
+            elif line.strip():
+                agents |= _add(columns, header, cells_of(line))
+    _name_agents(path, agents, columns)
+    return columns.profile("rocprofv3", hint=HINT)
+
+
+def _add(columns: KernelColumns, header: Header, cells: list[str]) -> set[int]:
+    """Take a row; return the agent that it ran on, if it is a dispatch."""
+    if header.cell(cells, "kind") != _DISPATCH or len(cells) != len(header.names):
+        columns.skipped["rows that are no whole kernel dispatch"] += 1
+        return set()
+
+    def number(*names: str) -> int | None:
+        found = (integer(header.cell(cells, name)) for name in names)
+        return next((value for value in found if value is not None), None)
+
+    start, end = number("start_timestamp"), number("end_timestamp")
+    block, grid = _sizes(number, "workgroup_size"), _sizes(number, "grid_size")
+    if block is not None and grid is not None:  # a grid counts threads here
+        x, y, z = (-(-threads // size) for threads, size in zip(grid, block, strict=True))
+        grid = x, y, z
+    vectors, accumulators = number("vgpr_count"), number("accum_vgpr_count")
+    agent = _NUMBER.search(header.cell(cells, "agent_id"))
+    device = int(agent[0]) if agent else None
+    columns.add(
+        header.cell(cells, "kernel_name"),
+        None if start is None or end is None else float(end - start),
+        start,
+        grid=grid,
+        block=block,
+        registers=None if vectors is None else vectors + (accumulators or 0),
+        shared_bytes=number(*_SHARED),
+        device=device,
+        stream=number("stream_id", "queue_id"),
+        correlation=number("correlation_id"),
+    )
+    return {device} if device is not None else set()
+
+
+def _sizes(number: Callable[[str], int | None], name: str) -> Dim3 | None:
+    x, y, z = (number(f"{name}_{axis}") for axis in "xyz")
+    return None if not x or not y or not z else (x, y, z)
+
+
+def _name_agents(path: Path, agents: set[int], columns: KernelColumns) -> None:
+    """Note what GPUs they are; where no file says so, the one that there is a model of."""
+    known: dict[int, str] = {}
+    beside = path.with_name(path.name.replace(_TRACE, _AGENTS))
+    if beside != path and beside.is_file():
+        header: Header | None = None
+        with open_text(beside) as text:
+            for line in text:
+                cells = cells_of(line)
+                if header is None:
+                    header = header_of(line.lower())
+                elif header.cell(cells, "agent_type") == "GPU":
+                    name = header.cell(cells, "product_name") or header.cell(cells, "name")
+                    number = integer(header.cell(cells, "logical_node_id"))
+                    known[-1 if number is None else number] = name
+    unnamed = agents - known.keys()
+    columns.device_names |= {agent: known.get(agent, _ASSUMED) for agent in agents}
+    if unnamed:
+        columns.notes.append(
+            f"no {_AGENTS} beside it names the GPU: taken for an {_ASSUMED} (--gpu)"
+        )

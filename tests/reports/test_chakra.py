@@ -1,0 +1,121 @@
+"""Chakra execution traces: what is written is read back to the schema, and by depgraph itself."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+
+import pytest
+from chakra_reader import read
+from hypothesis import given
+from hypothesis import strategies as st
+
+from depgraph.errors import ProfileError
+from depgraph.parsers.profiles import read_profile
+from depgraph.parsers.profiles.chakra import is_chakra
+from depgraph.reports.export.protobuf import delimited, embedded, varint, whole
+
+
+@pytest.fixture
+def exported(program, timed_store, tmp_path):
+    """Return a function that exports the packaged recording with its times."""
+
+    def made(*options):
+        path = tmp_path / "it.et"
+        words = "export", timed_store.path, "--what", "schedule", "-o", path, *options
+        assert program(*words).code == 0
+        return path
+
+    return made
+
+
+def test_nodes_have_the_dependences_of_the_store(exported, timed_store):
+    metadata, nodes = read(exported("--schedule", "serial"))
+    assert metadata["version"]
+    assert metadata["attr"]["generator"] == "depgraph"
+    numbers = timed_store.graph().kernel.tolist()
+    assert [node["id"] for node in nodes] == list(range(len(numbers)))
+    found = {"data_deps": set(), "ctrl_deps": set()}
+    for node in nodes:
+        for kind, pairs in found.items():
+            pairs |= {(numbers[s], numbers[node["id"]]) for s in node.get(kind, [])}
+    expected = {"data_deps": set(), "ctrl_deps": set()}
+    for pair in timed_store.pairs:
+        expected["data_deps" if pair.raw else "ctrl_deps"].add((pair.source, pair.target))
+    assert found == expected
+    assert found["data_deps"]
+    assert found["ctrl_deps"]
+
+
+def test_nodes_have_times_and_streams(exported, timed_store):
+    _, nodes = read(exported("--schedule", "serial"))
+    names = {k.operation: k.name for k in timed_store.kernels}
+    for node in nodes:
+        attributes = node["attr"]
+        assert attributes["is_cpu_op"] == 0
+        assert node["duration_micros"] == round(attributes["duration_us"])
+        if node["id"] in names:
+            assert (node["name"], node["type"]) == (names[node["id"]], 4)
+            assert attributes["stream"] == 0
+    kernels = [node for node in nodes if node["id"] in names]
+    for before, after in itertools.pairwise(kernels):
+        assert before["start_time_micros"] <= after["start_time_micros"]
+
+
+def test_raw_alone(exported):
+    _, nodes = read(exported("--deps", "raw"))
+    assert not any(node.get("ctrl_deps") for node in nodes)
+
+
+def test_depgraph_reads_its_own(exported, timed_store, program):
+    path = exported("--schedule", "serial")
+    profile = read_profile(path)
+    assert profile.format == "chakra"
+    assert list(profile.name) == [kernel.name for kernel in timed_store.kernels]
+    _, nodes = read(path)
+    exact = [n["attr"]["duration_us"] for n in nodes if "grid_x" in n["attr"]]
+    assert profile.duration.tolist() == pytest.approx([1000 * us for us in exact])
+    assert program("bound", timed_store.path, "--timing", path, "--sms", "8").code == 0
+
+
+def node(**more):
+    """Return a node as PyTorch's converter writes it, without a start."""
+    attributes = {"is_cpu_op": whole(27, more.pop("cpu", 0)), "stream": whole(9, 7)}
+    fields = b"".join(embedded(10, embedded(1, n) + v) for n, v in attributes.items())
+    name = more.pop("name", "kernel")
+    return embedded(2, name) + whole(3, more.pop("type", 4)) + whole(7, 5) + fields
+
+
+METADATA = delimited(embedded(1, "0.0.4"))
+
+
+def test_nodes_of_the_host_are_left_out(tmp_path):
+    path = tmp_path / "rank.et"
+    nodes = [node(name="a"), node(cpu=1), node(name="nccl", type=7), node(type=1)]
+    path.write_bytes(gzip.compress(METADATA + b"".join(map(delimited, nodes))))
+    profile = read_profile(path)
+    assert profile.name == ("a", "nccl")
+    assert profile.duration.tolist() == [5000, 5000]
+    assert profile.stream.tolist() == [7, 7]
+    assert profile.start is None
+    assert profile.skipped == {"nodes of the host, copies and metadata": 2}
+    assert any("whole microseconds" in note for note in profile.notes)
+
+
+def test_a_cut_file_is_refused(tmp_path):
+    path = tmp_path / "rank.et"
+    path.write_bytes((METADATA + delimited(node()) + delimited(node()))[:-3])
+    with pytest.raises(ProfileError, match=r"node 2 is damaged \(it ends early\)"):
+        read_profile(path)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_told_apart(data):
+    assert is_chakra(data) in {True, False}
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_numbers_come_back(value):
+    from chakra_reader import read_varint
+
+    assert read_varint(varint(value), 0) == (value, len(varint(value)))
