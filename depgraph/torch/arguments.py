@@ -36,7 +36,7 @@ class Arguments:
             self.buffers = [own_copy(leaf) for leaf in self.leaves]
         self._tensors = [i for i, v in enumerate(self.leaves) if isinstance(v, torch.Tensor)]
         self._kinds = [
-            _kind(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
+            kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
         # Positional tensors alone need no flattening.
         self._is_flat = not keywords and all(isinstance(a, torch.Tensor) for a in given[0])
@@ -198,7 +198,7 @@ class Arguments:
         leaves, tree = pytree.tree_flatten((positional(example_inputs), dict(keywords or {})))
         if tree != self._tree or any(
             (kind is not None and not isinstance(leaf, torch.Tensor))
-            or (kind is not None and _kind(leaf)[:2] != kind[:2])
+            or (kind is not None and kind_of(leaf)[:2] != kind[:2])
             for leaf, kind in zip(leaves, self._kinds, strict=False)
         ):
             raise ApplyError("check_inputs are not of the shapes and types of the examples")
@@ -206,7 +206,9 @@ class Arguments:
 
 
 def positional(example_inputs: Any) -> tuple[Any, ...]:
-    """Return example inputs as a tuple of arguments."""
+    """Return example inputs as a tuple of arguments; none where there are none."""
+    if example_inputs is None:
+        return ()
     if isinstance(example_inputs, (tuple, list)):
         return tuple(example_inputs)
     return (example_inputs,)
@@ -246,7 +248,8 @@ def is_plain(cls: type) -> bool:
     return cls is torch.Tensor or cls is torch.nn.Parameter
 
 
-def _kind(tensor: Any) -> tuple[Any, ...]:
+def kind_of(tensor: Any) -> tuple[Any, ...]:
+    """Return what a tensor that a graph is given must have in common with the example."""
     return (
         tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad,
         type(tensor),
@@ -262,7 +265,7 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
     if leaf.is_conj() or leaf.is_neg():
         return "yet to be conjugated or negated"
     names = "shape", "dtype", "device", "strides", "requires_grad"
-    for name, now, then in zip(names, _kind(leaf), kind, strict=False):
+    for name, now, then in zip(names, kind_of(leaf), kind, strict=False):
         if now != then:
             show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
             return f"{name} {show[0]}, not {show[1]}"

@@ -56,6 +56,12 @@ _WITHOUT_ATTRIBUTES = (
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
+_OF_SEVERAL = frozenset(
+    {
+        "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule",
+        "DTensor",
+    }
+)  # fmt: skip
 _MOST_OBJECTS = 200_000
 _MOST_ITEMS = 10_000
 _MOST_BYTES = 1 << 16
@@ -125,6 +131,15 @@ def _held(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return type(value), len(value)
     return type(value)
+
+
+def of_several_processes(bindings: Bindings) -> str:
+    """Name the class of what several processes or GPUs do together; "" if nothing does."""
+    for value in (*bindings.roots, *(slot.value for slot in bindings.slots)):
+        for cls in type(value).__mro__:
+            if cls.__name__ in _OF_SEVERAL and is_library(cls.__module__):
+                return cls.__name__
+    return ""
 
 
 def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bindings:
