@@ -81,7 +81,12 @@ class Arguments:
         """Call a function on the buffers, or other leaves; refuse what a graph would hide."""
         given = self.buffers if leaves is None else list(leaves)
         args, keywords = self.nested(given)
-        made = function(*args, **keywords)
+        # Around a call autocast keeps casts of parameters: a graph must make its own, for itself.
+        torch.clear_autocast_cache()
+        try:
+            made = function(*args, **keywords)
+        finally:
+            torch.clear_autocast_cache()
         after, tree = pytree.tree_flatten((args, keywords))
         if tree != self._tree or any(a is not b for a, b in zip(after, given, strict=True)):
             raise ApplyError(

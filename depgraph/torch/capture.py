@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from depgraph.apply.broken_capture import why_not_captured
+from depgraph.apply.broken_capture import what_helps, why_not_captured
 from depgraph.apply.captured import (
     COPY,
     KERNEL,
@@ -77,7 +77,7 @@ def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
         raise
     except Exception as error:
         _forget_capture()
-        raise ApplyError(why_not_captured(error)) from error
+        raise ApplyError(why_not_captured(error), what_helps(error)) from error
     graph.instantiate()
     return graph, outputs
 
@@ -120,7 +120,7 @@ def capture(
             raise
         except Exception as error:
             _forget_capture()
-            raise ApplyError(why_not_captured(error)) from error
+            raise ApplyError(why_not_captured(error), what_helps(error)) from error
         timeline = allocations.timeline()
     refuse_faults(log, name)
     handles = driver.nodes(int(graph.raw_cuda_graph()))

@@ -179,9 +179,7 @@ def _made(request: Request, *, tries_compiled: bool) -> Parallelized:
         made = _parallelize(replace(request, call=next(_calls)))
         if not tries_compiled:
             return made
-        also = replace(
-            request, call=next(_calls), name=f"{request.name}, compiled", compiles=True
-        )
+        also = replace(request, call=next(_calls), name=f"{request.name}, compiled", compiles=True)
         try:
             return faster_of(made, _parallelize(also))
         except ApplyError as error:
@@ -276,9 +274,7 @@ def prepared_for(request: Request, arguments: Any) -> Prepared:
         import torch
 
         function = torch.compile(function, dynamic=False)
-    return Prepared(
-        function, arguments, request.name, Driver(), request.most_bytes, request.call
-    )
+    return Prepared(function, arguments, request.name, Driver(), request.most_bytes, request.call)
 
 
 def _record_here(request: Request, arguments: Any, folder: Path) -> None:
