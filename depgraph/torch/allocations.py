@@ -153,6 +153,11 @@ class Timeline:
         found = self._by_start[self._starts[at]]
         return found if address < found.end else None
 
+    def is_new(self, address: int) -> bool:
+        """Tell whether what held an address last was allocated since the log began."""
+        found = self.holding(address)
+        return found is not None and found.number >= self.before
+
     def is_of_pytorch(self, address: int) -> bool:
         """Tell whether an address lies in memory that PyTorch's allocator has."""
         return any(start <= address < end for start, end in self._segments)

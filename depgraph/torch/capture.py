@@ -133,8 +133,9 @@ def capture(
     for call in log.calls:
         for at in [*(tensor.storage for tensor in call.tensors), *call.others]:
             first_use.setdefault(at[0], call.name)
+    outside = {at: tensor for at, tensor in log.outside.items() if not timeline.is_new(at)}
     return Program(
-        graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use,
+        graph, pool, outputs, handles, captured, outside, log.on_host, first_use,
         log.kept_bytes, of_host=log.of_host,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ORIGINAL = "_torchdynamo_orig_callable"
 _OWN_GRAPHS = "triton.cudagraphs"
 _RUNS_GRAPHS = "cudagraph_trees.py", "run"  # the file of PyTorch, and its function
-_ALLOCATES = "empty_strided_cuda"  # what Inductor's code calls, past the dispatcher
+_ALLOCATE = "empty_strided_cuda", "empty_strided_cpu"  # in Inductor's code: no operators
 _HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
 
 
@@ -60,7 +60,8 @@ def allocations_told(tell: Callable[[Any], None]) -> Iterator[None]:
     """Tell of each tensor that compiled functions allocate: no operator does."""
     code = sys.modules.get("torch._inductor.codecache")
     modules = [] if code is None else code.PyCodeCache.modules
-    before = [(vars(m), vars(m)[_ALLOCATES]) for m in modules if _ALLOCATES in vars(m)]
+    scopes = [(vars(module), name) for module in modules for name in _ALLOCATE]
+    before = [(names, name, names[name]) for names, name in scopes if name in names]
 
     def telling(allocate: Callable[..., Any]) -> Callable[..., Any]:
         def allocated(*how: Any) -> Any:
@@ -70,10 +71,10 @@ def allocations_told(tell: Callable[[Any], None]) -> Iterator[None]:
 
         return allocated
 
-    for names, allocate in before:
-        names[_ALLOCATES] = telling(allocate)
+    for names, name, allocate in before:
+        names[name] = telling(allocate)
     try:
         yield
     finally:
-        for names, allocate in before:
-            names[_ALLOCATES] = allocate
+        for names, name, allocate in before:
+            names[name] = allocate
