@@ -56,6 +56,7 @@ _WITHOUT_ATTRIBUTES = (
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
+_COMPILING = "torch._dynamo"
 _OF_SEVERAL = frozenset(
     {
         "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule",
@@ -242,8 +243,10 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return is_library(str(name))
-    home = type(value).__module__.split(".", maxsplit=1)[0]
-    return home in _TOOLS or isinstance(value, _LEAVES)
+    home = type(value).__module__
+    if home.startswith(_COMPILING):  # but for what it calls, which a module leads to
+        return not isinstance(value, torch.nn.Module)
+    return home.split(".", maxsplit=1)[0] in _TOOLS or isinstance(value, _LEAVES)
 
 
 def _slots_of(  # noqa: C901, PLR0912
