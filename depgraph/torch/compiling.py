@@ -24,7 +24,8 @@ _HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
 
 def uncompiled() -> AbstractContextManager[None]:
     """Let compiled functions run as they were written: what they read and change is seen then."""
-    return torch.compiler.set_stance("force_eager")
+    made: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return made
 
 
 def without_own_graphs(function: Callable[..., Any]) -> Callable[..., Any]:

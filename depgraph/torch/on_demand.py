@@ -29,11 +29,11 @@ class OnDemand(StandIn):
 
     Attributes
     ----------
+    report : Applied or None
+        What came of the graph that was made last.
     reports : list of Applied
         What came of each graph, in the order in which they were made.
     """
-
-    _OWN = frozenset({"reports"})
 
     def __init__(
         self,
@@ -49,6 +49,11 @@ class OnDemand(StandIn):
         self._made: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
         self._is_making = False
+
+    @property
+    def report(self) -> Applied | None:
+        """What came of the graph that was made last."""
+        return next(reversed(self.reports), None)
 
     @property
     def reports(self) -> list[Applied]:

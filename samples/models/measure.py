@@ -92,6 +92,9 @@ def row_of(name: str, type_: str, batch: int, kind: str, seconds: float) -> dict
             row |= _captured(function, args, keywords)
             return row
     report = fast.report
+    if report is None:
+        message = "this process looks at another call"
+        raise RuntimeError(message)
     return row | {
         "came": "plain" if report.is_plain else "re-edged",
         "captured": True,

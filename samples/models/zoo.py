@@ -52,8 +52,8 @@ def _vision(name: str, **more: Any) -> nn.Module:
     return found
 
 
-_WITHOUT_AIDS = {"init_weights": False, "aux_logits": False}
-for _name, _size, _more, _branches in (
+_WITHOUT_AIDS: dict[str, Any] = {"init_weights": False, "aux_logits": False}
+_VISION: tuple[tuple[str, int, dict[str, Any], bool], ...] = (
     ("alexnet", 224, {}, False),
     ("vgg11", 224, {}, False),
     ("resnet18", 224, {}, False),
@@ -75,7 +75,8 @@ for _name, _size, _more, _branches in (
     ("maxvit_t", 224, {}, False),
     ("deeplabv3_resnet50", 224, {"weights_backbone": None}, True),
     ("lraspp_mobilenet_v3_large", 224, {"weights_backbone": None}, True),
-):
+)
+for _name, _size, _more, _branches in _VISION:
     _add("torchvision", _name, partial(_vision, _name, **_more), partial(_image, _size),
          branches=_branches)  # fmt: skip
 
@@ -159,11 +160,11 @@ def _spectrum(batch: int) -> dict[str, Any]:
 
 
 _without_cache = partial(_text, use_cache=False)
-_SMALL_LLAMA = {
+_SMALL_LLAMA: dict[str, Any] = {
     "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8,
     "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
 }  # fmt: skip
-for _name, _class, _config, _inputs, _more, _branches in (
+_TEXT_AND_MORE: tuple[tuple[str, str, str, Any, dict[str, Any], bool], ...] = (
     ("bert", "BertModel", "BertConfig", _text, {}, False),
     ("distilbert", "DistilBertModel", "DistilBertConfig", _text, {}, False),
     ("roberta", "RobertaModel", "RobertaConfig", _text, {}, False),
@@ -192,7 +193,8 @@ for _name, _class, _config, _inputs, _more, _branches in (
     ("swin", "SwinModel", "SwinConfig", _pixels, {}, False),
     ("segformer", "SegformerModel", "SegformerConfig", _pixels, {}, False),
     ("clip", "CLIPModel", "CLIPConfig", _text_and_pixels, {}, True),
-):  # fmt: skip
+)  # fmt: skip
+for _name, _class, _config, _inputs, _more, _branches in _TEXT_AND_MORE:
     _add("transformers", _name, partial(_transformer, _class, _config, **_more), _inputs,
          branches=_branches)  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from depgraph.apply.order import masks_of, reduced  # noqa: E402
 from depgraph.samples.models.rules import (  # noqa: E402
     nimble_streams,
     on_streams,
-    operator_edges,
     opara_streams,
+    operator_edges,
 )
 from depgraph.samples.models.zoo import MODELS, TRAINED, TWENTY  # noqa: E402
 
@@ -98,7 +99,7 @@ def test_there_are_as_few_chains_as_there_can_be_and_each_follows_edges(graph):
     assert len(set(streams)) == n - most_matched(n, fewest)
     for stream in set(streams):
         chain = [node for node in range(n) if streams[node] == stream]
-        assert all(pair in fewest for pair in zip(chain, chain[1:], strict=False))
+        assert all(pair in fewest for pair in pairwise(chain))
 
 
 @given(graphs)
@@ -121,7 +122,7 @@ def row(model, came, **more):
 
 ROWS = [
     row("a", "re-edged", captured=True, plain_call_us=20.0, call_us=10.0, nodes=3, graph="free"),
-    row("b", "plain", captured=True, plain_call_us=20.0, call_us=20.0, nodes=3, graph="as captured"),
+    row("b", "plain", captured=True, plain_call_us=20.0, call_us=20.0, nodes=3, graph="plain"),
     row("c", "refused", captured=True, why="draws random numbers on the CPU"),
     row("d", "refused", captured=False, why="x", not_captured="a.py:3: x.item()"),
     row("e", "error", why="exit code 1"),
