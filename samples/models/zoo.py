@@ -124,9 +124,7 @@ for _name, _size, _branches in (
 
 def _transformer(name: str, config: str, **more: Any) -> nn.Module:
     package = import_module("transformers")
-    settings = getattr(package, config)(**more)
-    settings._attn_implementation = "sdpa"
-    found: nn.Module = getattr(package, name)(settings)
+    found: nn.Module = getattr(package, name)(getattr(package, config)(**more))
     return found
 
 
@@ -143,8 +141,7 @@ def _pixels(batch: int) -> dict[str, Any]:
 
 
 def _text_and_pixels(batch: int) -> dict[str, Any]:
-    mask = torch.ones(batch, 32, dtype=torch.int64)
-    return {"input_ids": _tokens(32, batch), "attention_mask": mask, **_pixels(batch)}
+    return {"input_ids": _tokens(32, batch), **_pixels(batch)}
 
 
 def _speech(batch: int) -> dict[str, Any]:

@@ -149,6 +149,18 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
     assert "- a, ours, compiled: no compiler" in text
 
 
+def test_the_page_gets_its_tables_and_a_figure(program, tmp_path):
+    rows, page = tmp_path / "rows.jsonl", tmp_path / "models.md"
+    rows.write_text("".join(json.dumps(each) + "\n" for each in ROWS))
+    page.write_text("a\n<!-- tables: begin -->\n<!-- tables: end -->\nb\n")
+    program["main"](["--rows", str(rows), "--write", str(page)])
+    assert "## Coverage" in page.read_text()
+    assert "<svg" in page.with_suffix(".svg").read_text()
+    once = page.with_suffix(".svg").read_bytes()
+    program["main"](["--rows", str(rows), "--write", str(page)])
+    assert page.with_suffix(".svg").read_bytes() == once
+
+
 def test_what_ends_badly_is_a_row_and_what_is_there_is_not_measured_again(program, tmp_path):
     rows = tmp_path / "rows.jsonl"
     job = ("lstm", "fp32", 1, "call")
