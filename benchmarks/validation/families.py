@@ -20,7 +20,7 @@ from depgraph.analysis.measured_programs import errors_of
 if TYPE_CHECKING:
     from depgraph.gpu.model_file import MeasuredErrors
 
-FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200",)}
+FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen")}
 """GPU model to files of programs that were measured on it."""
 
 

@@ -105,7 +105,7 @@ def sweep_spaces(
 
 
 def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
-    """Give each CUDA context of each process an address space; None if there is only one.
+    """Give each process, or each of its contexts, an address space; None if there is only one.
 
     A copy or memset is taken to be of the context of the kernel after it.
     """
@@ -115,7 +115,7 @@ def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
     for at in range(len(operations) - 1, -1, -1):
         operation = operations[at]
         if isinstance(operation, KernelLaunch):
-            key = (operation.process, operation.context)
+            key = (operation.process, 0 if operation.is_unified else operation.context)
             latest = numbers.setdefault(key, len(numbers))
         result[at] = latest
     return result if len(numbers) > 1 else None

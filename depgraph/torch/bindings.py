@@ -16,6 +16,7 @@ from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,17 @@ from depgraph.torch.executed import (
     names_in,
 )
 from depgraph.torch.operator_log import OperatorLog, addresses_of
-from depgraph.torch.values import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
+from depgraph.torch.values import (
+    HOOKS_OF_TENSORS,
+    SIMPLE,
+    copy_of,
+    count_of,
+    hooks_on,
+    is_simple,
+    item_of,
+    items_of,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
@@ -87,7 +98,7 @@ class Slot:
     def now(self) -> Any:
         """Return what the slot holds now; raise LookupError, AttributeError or ValueError."""
         if self.kind == ITEM:
-            return self.owner[self.key]
+            return item_of(self.owner, self.key)
         if self.kind == CALLED:
             return getattr(self.owner, self.key)()
         return getattr(self.owner, self.key) if self.kind == ATTRIBUTE else self.value
@@ -138,7 +149,7 @@ def of_several_processes(bindings: Bindings) -> str:
     """Name the class of what several processes or GPUs do together; "" if nothing does."""
     for value in (*bindings.roots, *(slot.value for slot in bindings.slots)):
         for cls in type(value).__mro__:
-            if cls.__name__ in _OF_SEVERAL and is_library(cls.__module__):
+            if cls.__name__ in _OF_SEVERAL and is_library(str(cls.__module__)):
                 return cls.__name__
     return ""
 
@@ -198,8 +209,8 @@ def _take_sizes(
         if is_iterated:
             found.sizes.append((parameters, len(parameters), path, True))
     if isinstance(owner, (*_MAPPINGS, list)):
-        if len(owner) <= _MOST_ITEMS:
-            found.sizes.append((owner, len(owner), path, is_read))
+        if count_of(owner) <= _MOST_ITEMS:
+            found.sizes.append((owner, count_of(owner), path, is_read))
         elif is_read and is_named:
             found.too_large = path
     elif is_read:
@@ -243,7 +254,7 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return is_library(str(name))
-    home = type(value).__module__
+    home = str(type(value).__module__)
     if home.startswith(_COMPILING):  # but for what it calls, which a module leads to
         return not isinstance(value, torch.nn.Module)
     return home.split(".", maxsplit=1)[0] in _TOOLS or isinstance(value, _LEAVES)
@@ -268,16 +279,16 @@ def _slots_of(  # noqa: C901, PLR0912
             for key, hook in (getattr(owner, name, None) or {}).items():
                 yield (getattr(owner, name), ITEM, key, hook, f"{path}'s hook", True)
     elif isinstance(owner, _MAPPINGS):
-        if len(owner) <= _MOST_ITEMS:
-            for key, value in owner.items():
+        if count_of(owner) <= _MOST_ITEMS:
+            for key, value in items_of(owner):
                 yield (owner, ITEM, key, value, f"{path}[{_shown(key)}]", False)
     elif isinstance(owner, (list, tuple)):
-        if len(owner) <= _MOST_ITEMS:
+        if count_of(owner) <= _MOST_ITEMS:
             kind = ITEM if isinstance(owner, list) else ""
-            for place, value in enumerate(owner):
+            for place, value in items_of(owner):
                 yield (owner, kind, place, value, f"{path}[{place}]", False)
     elif isinstance(owner, (set, frozenset, deque)):
-        for value in list(owner)[:_MOST_ITEMS]:
+        for _, value in islice(items_of(owner), _MOST_ITEMS):
             yield (owner, "", None, value, f"{path}[...]", False)
     elif isinstance(owner, ContextVar):
         with suppress(LookupError):

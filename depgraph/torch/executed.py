@@ -235,6 +235,8 @@ class EverythingRan(Executed):
         return Everything()
 
 
-def is_library(module: str) -> bool:
+def is_library(module: object) -> bool:
     """Tell by its name whether a module is Python's, PyTorch's, or this package's own."""
+    if not isinstance(module, str):  # what classes of C say of their objects
+        return False
     return module.split(".", maxsplit=1)[0] in _LIBRARIES or module.startswith("depgraph.torch.")

@@ -20,7 +20,16 @@ from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import Names, Namespaces
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
-from depgraph.torch.values import SIMPLE, hooks_on, is_as_it_was, is_simple, is_the_same
+from depgraph.torch.values import (
+    SIMPLE,
+    container_of,
+    count_of,
+    hooks_on,
+    is_as_it_was,
+    is_simple,
+    is_the_same,
+    item_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -259,8 +268,8 @@ class Guards:
             if reason := names.changed():
                 return reason
         for owner, size, path, _ in self._sizes:
-            if len(owner) != size:
-                return f"{path} has {len(owner)} items, not {size}"
+            if count_of(owner) != size:
+                return f"{path} has {count_of(owner)} items, not {size}"
         for owner, copy, path in self._contents:
             if not is_as_it_was(owner, copy):
                 return f"what {path} holds was changed"
@@ -289,7 +298,8 @@ class Guards:
                 tensors[id(slot.value)] = slot.value
                 if not _is_strided(slot.value):
                     look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
-        look.counted += [(o, size) for o, size, _, _ in self._sizes if type(o) is not dict]
+        for owner, size, _, _ in self._sizes:
+            look.test_size(owner, size)
         for names in self._ordered:
             look.test(f"not {look.name_of(names)}.changed()")
         look.counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
@@ -322,6 +332,15 @@ class _Look:
     def test(self, text: str) -> None:
         self._tests.append(text)
 
+    def test_size(self, owner: Any, size: int) -> None:
+        """Test how many items a container has; versions tell of dictionaries."""
+        if type(owner) is dict:
+            return
+        if type(owner).__len__ is container_of(owner).__len__:
+            self.counted.append((owner, size))
+        else:
+            self.test(f"count_of({self.name_of(owner)}) == {size}")
+
     def test_slot(self, slot: Slot) -> None:
         """Test whether a slot holds what it held."""
         owner, value = self.name_of(slot.owner), self.name_of(slot.value)
@@ -329,10 +348,10 @@ class _Look:
             place = f"{owner}.{slot.key}()"
         elif slot.kind != ITEM:
             place = f"{owner}.{slot.key}"
-        elif type(slot.key) in {str, int}:
-            place = f"{owner}[{slot.key!r}]"
         else:
-            place = f"{owner}[{self.name_of(slot.key)}]"
+            key = repr(slot.key) if type(slot.key) in {str, int} else self.name_of(slot.key)
+            is_own = type(slot.owner).__getitem__ is not container_of(slot.owner).__getitem__
+            place = f"item_of({owner}, {key})" if is_own else f"{owner}[{key}]"
         # What an object of C tells is another number each time.
         is_told = slot.kind != ITEM and is_simple(slot.value)
         self.test(f"same({place}, {value})" if is_told else f"{place} is {value}")
@@ -345,6 +364,8 @@ class _Look:
             "same": is_the_same,
             "has": is_as_it_was,
             "addresses_of": addresses_of,
+            "count_of": count_of,
+            "item_of": item_of,
         }
         tests = "\n        and ".join(["[*map(len, counted)] == sizes", *self._tests])
         known = ", ".join(f"{name}={name}" for name in held)

@@ -9,7 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from depgraph.torch.executed import function_in, globals_in, is_library, names_in
-from depgraph.torch.values import is_the_same
+from depgraph.torch.values import count_of, is_the_same, iterated
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
@@ -57,12 +57,12 @@ class Names:
 
     def note_size(self) -> None:
         """Keep how many items there are."""
-        self._size = len(self.dictionary)
+        self._size = count_of(self.dictionary)
 
     def note_order(self) -> None:
         """Keep in which order they are."""
         self.note_size()
-        self._keys = [*self.dictionary]
+        self._keys = [*iterated(self.dictionary)]
 
     def changed(self) -> str:
         """Say what is not as it was; "" if all is."""
@@ -70,9 +70,9 @@ class Names:
             now = self.dictionary.get(name, _ABSENT)
             if now is not then and not is_the_same(now, then):
                 return f"{path} was replaced or changed"
-        if self._size >= 0 and len(self.dictionary) != self._size:
-            return f"{self.path} has {len(self.dictionary)} items, not {self._size}"
-        if self._keys and not all(map(is_the_same, self.dictionary, self._keys)):
+        if self._size >= 0 and count_of(self.dictionary) != self._size:
+            return f"{self.path} has {count_of(self.dictionary)} items, not {self._size}"
+        if self._keys and not all(map(is_the_same, iterated(self.dictionary), self._keys)):
             return f"{self.path} has its items in another order"
         return ""
 

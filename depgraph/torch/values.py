@@ -3,28 +3,65 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from copy import copy
 from datetime import date, time, timedelta
 from enum import Enum
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, range, slice, np.generic, Number, date, time, timedelta,
 )  # fmt: skip
 HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
+_CONTAINERS = OrderedDict, dict, list, tuple, set, frozenset, deque
+
+
+def container_of(value: Any) -> Any:
+    """Return what Python's container a value is, to be asked in place of the value's class.
+
+    Methods of a class may do anything: the tables of models of transformers import all of them.
+    """
+    return next((kind for kind in _CONTAINERS if isinstance(value, kind)), type(value))
+
+
+def count_of(container: Any) -> int:
+    """Return how many items a container has."""
+    return int(container_of(container).__len__(container))
+
+
+def iterated(container: Any) -> Iterator[Any]:
+    """Go through the items of a container, the keys of a mapping."""
+    return iter(container_of(container).__iter__(container))
+
+
+def items_of(container: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a container has, with its key or place."""
+    kind = container_of(container)
+    if hasattr(kind, "items"):
+        return iter(kind.items(container))
+    return enumerate(iterated(container))
+
+
+def item_of(container: Any, key: Any) -> Any:
+    """Return what a container has under a key; raise LookupError if it has nothing there."""
+    return container_of(container).__getitem__(container, key)
 
 
 def copy_of(value: Any) -> Any:
     """Return a copy of what is compared as a whole; None if there is no need."""
     if isinstance(value, set):
-        return [*value]
-    if isinstance(value, (bytearray, deque, array, np.ndarray)):
+        return [*iterated(value)]
+    if isinstance(value, deque):
+        return deque(iterated(value))
+    if isinstance(value, (bytearray, array, np.ndarray)):
         return copy(value)
     return None
 
@@ -37,7 +74,7 @@ def size_of(kept: Any) -> int:
 def is_as_it_was(now: Any, then: Any) -> bool:
     """Tell whether a set, queue or array has what its copy has, in the same order."""
     if isinstance(then, (list, deque)):
-        return len(now) == len(then) and all(map(is_the_same, now, then))
+        return count_of(now) == len(then) and all(map(is_the_same, iterated(now), then))
     if isinstance(then, bytearray):
         return bool(now == then)
     if isinstance(then, array):

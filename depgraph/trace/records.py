@@ -66,6 +66,9 @@ class KernelLaunch:
     # What its code has of programmatic launch: "trigger", "wait", "trigger and wait", or "" for
     # neither; None where nobody read it.
     programmatic: str | None = None
+    # Whether an address means the same in all contexts of the process (CUDA C++ Programming Guide,
+    # "Unified Virtual Address Space"); of a text that several processes wrote nobody knows.
+    is_unified: bool = False
 
     @property
     def blocks(self) -> int:

@@ -196,6 +196,7 @@ class RecordedEvents:
             architecture=self.architecture,
             nvtx=" / ".join(_texts(event, "ranges")) or None,
             programmatic=_programmatic(event),
+            is_unified=True,
         )
         self._place(number, launch)
         self._writes_elsewhere |= bool(event.get("writes_elsewhere"))
@@ -243,7 +244,7 @@ class RecordedEvents:
             name=_text(event, "name"), grid=(1, 1, 1), block=(1, 1, 1), registers=None,
             shared_bytes=None, stream=_whole(event, "stream", most=LARGEST_ID),
             context=_whole(event, "context", most=LARGEST_ID), trace_id=number,
-            architecture=self.architecture,
+            architecture=self.architecture, is_unified=True,
         )  # fmt: skip
         self._place(number, launch)
         self.launches.append(Launched(number, launch, (0, 0, 0), _LEFT_OUT, 0))

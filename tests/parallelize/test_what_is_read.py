@@ -8,7 +8,7 @@ import threading
 import types
 import weakref
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from contextvars import ContextVar
 from fractions import Fraction
 
@@ -380,3 +380,43 @@ def test_modes_that_see_what_is_called_count():
     seen = []
     torch.vmap(lambda x: seen.append(guards.in_other_modes()) or x)(X)
     assert seen == ["one of functorch's transformations is active"]
+
+
+def _unreadable(*_):
+    msg = "importing all that there is"
+    raise RuntimeError(msg)
+
+
+NAMES = "__len__", "__iter__", "__getitem__", "__contains__", "items", "keys", "values", "get"
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, list, tuple, set, frozenset, deque])
+def test_containers_that_run_code_when_they_are_looked_into_are_left_alone(kind):
+    given = {"a": 1.0, "b": 2.0} if issubclass(kind, dict) else [("a", 1.0), ("b", 2.0)]
+    lazy = type("Lazy", (kind,), dict.fromkeys(NAMES, _unreadable))(given)
+    lazy.scale = 3.0
+    guards = guarded(lambda x: x * lazy.scale, X)
+    assert guards.failed() == ""
+    lazy.scale = 4.0
+    assert guards.failed() == "lazy.scale was replaced or changed"
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, list, deque])
+def test_what_a_container_holds_counts_though_its_class_tells_other_things(kind):
+    items = {0: 2.0, 1: 5.0} if issubclass(kind, dict) else [2.0, 5.0]
+    first = type("First", (kind,), {"__getitem__": lambda mine, _: kind.__getitem__(mine, 0)})(
+        items
+    )
+    guards = guarded(lambda x: x * first[1], X)
+    assert guards.failed() == ""
+    kind.__setitem__(first, 0, 3.0)
+    assert "first" in guards.failed()
+
+
+def test_a_class_may_say_of_its_objects_which_module_they_are_of():
+    kind = type("Named", (), {"__module__": property(lambda _: "elsewhere"), "scale": 3.0})
+    held = kind()
+    guards = guarded(lambda x: x * held.scale, X)
+    assert guards.failed() == ""
+    kind.scale = 4.0
+    assert "scale" in guards.failed()

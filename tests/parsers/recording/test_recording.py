@@ -463,3 +463,16 @@ def test_kernels_keep_the_nvtx_ranges_that_they_were_launched_in(tmp_path, progr
     shown = json.loads(program("show", "kernels", tmp_path / "it.out", "--format", "json").out)
     assert [kernel["nvtx"] for kernel in shown["kernels"]] == ["step / fc", None]
     assert "step / fc" in program("show", "kernels", tmp_path / "it.out").out
+
+
+def test_contexts_of_a_process_have_one_address_space(tmp_path):
+    events = KERNEL, COPY | {"from": 4096, "to": 8192}, KERNEL | {"number": 2, "context": 1}
+    written = [(4096 // 32, 0, 1, 0, 0xFFFFFFFF, 0, 1)]
+    path = recording(tmp_path, *events, sectors=written)
+    store = extract(open_trace(path), tmp_path / "store")
+    assert [(p.source, p.target, p.raw, p.war, p.waw) for p in store.pairs] == [
+        (0, -1, 1, 0, 0),
+        (0, 1, 0, 0, 1),
+        (-1, 1, 0, 1, 0),
+    ]
+    assert store.kernels[1].context == 1
