@@ -58,12 +58,18 @@ def _step(model: Any, type_: str) -> Callable[..., Any]:
         with torch.autocast("cuda", kind, enabled=kind is not torch.float32, cache_enabled=False):
             outputs = pytree.tree_leaves(model(*args, **keywords))
         floats = [each for each in outputs if isinstance(each, torch.Tensor) and each.requires_grad]
-        loss = torch.stack([each.float().square().mean() for each in floats]).sum()
+        loss = torch.stack([_loss(each.float()) for each in floats]).sum()
         loss.backward()
         optimizer.step()
         return loss.detach()
 
     return step
+
+
+def _loss(outputs: Any) -> Any:
+    """Return how far outputs are from a pattern: what is normalised must have gradients, too."""
+    pattern = torch.arange(outputs.numel(), device=outputs.device) % 7 / 3 - 1
+    return (outputs - pattern.view(outputs.shape)).square().mean()
 
 
 def _in_short(error: BaseException) -> str:
