@@ -3,7 +3,8 @@
 ``python -m benchmarks models --rows models.jsonl --minutes 10`` measures what is not yet in the
 file, each in a process of its own, until the time is over; run it again to go on.
 ``python -m benchmarks models --rows models.jsonl --write docs/models.md`` puts the tables into the
-page. Models that are measured beside their peers run alone, the others `--at-once`.
+page. Models that are measured beside their peers run alone. Where others run several `--at-once`
+their times are left out.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ def read_rows(path: Path) -> dict[Job, dict[str, Any]]:
     return {(row["model"], row["type"], row["batch"], row["kind"]): row for row in rows}
 
 
-def measure(job: Job, rows: Path, seconds: float) -> None:
+def measure(job: Job, rows: Path, seconds: float, *, alone: bool = True) -> None:
     """Measure one model in a process of its own; add a row even if that ends badly."""
     name, type_, batch, kind = job
     words = ["--type", type_, "--batch", str(batch), "--seconds", str(seconds)]
     words += ["--peers"] if kind == "peers" else ["--kind", kind]
+    words += [] if alone else ["--beside-others"]
     before = len(read_rows(rows))
     command = [sys.executable, "-m", _MEASURE, name, *words, "--add-to", str(rows.absolute())]
     process = subprocess.Popen(
@@ -103,7 +105,7 @@ def measure_all(waiting: list[Job], rows: Path, ends: float, seconds: float, at_
                     return
                 job = waiting.pop(0)
             print(*job, flush=True)
-            measure(job, rows, min(seconds, left))
+            measure(job, rows, min(seconds, left), alone=at_once == 1)
 
     threads = [threading.Thread(target=work) for _ in range(at_once)]
     for thread in threads:
@@ -135,10 +137,11 @@ def _coverage(rows: list[dict[str, Any]]) -> Iterator[str]:
         captured = [row for row in own if row.get("captured")]
         well = [row for row in captured if row["came"] in {_PLAIN, _EDGED}]
         edged = [row for row in well if row["came"] == _EDGED]
+        timed = [row for row in edged if row["alone"]]
         share = f"{len(well)} ({100 * len(well) / len(captured):.0f} %)" if captured else "-"
         faster = (
-            f"{geometric_mean(r['plain_call_us'] / r['call_us'] for r in edged):.2f}x"
-            if edged else "-"
+            f"{geometric_mean(r['plain_call_us'] / r['call_us'] for r in timed):.2f}x"
+            if timed else "-"
         )  # fmt: skip
         yield (
             f"| {_NAMES[kind]} | {type_} | {batch} | {len(own)} | {len(captured)} | {share} | "
@@ -159,14 +162,18 @@ def _of_each(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in sorted(rows, key=lambda r: (r["kind"], r.get("package", ""), r["model"], r["type"])):
         what = f"{row['model']} | {row.get('package', '')} | {_NAMES[row['kind']]} | {row['type']}"
         if "call_us" in row:
-            faster = row["plain_call_us"] / row["call_us"]
-            numbers = f"{row['plain_call_us']:.1f} | {row['call_us']:.1f} | {faster:.2f}x"
+            numbers = _times(row) if row["alone"] else "- | - | -"
             yield f"| {what} | {row['batch']} | {row['nodes']} | {numbers} | {row['graph']} |"
         else:
             why = row.get("not_captured") or row["why"]
             text = why.replace("|", "\\|").replace("<", "&lt;")
             yield f"| {what} | {row['batch']} | - | - | - | - | {text} |"
     yield ""
+
+
+def _times(row: dict[str, Any]) -> str:
+    before, after = row["plain_call_us"], row["call_us"]
+    return f"{before:.1f} | {after:.1f} | {before / after:.2f}x"
 
 
 def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -220,7 +227,8 @@ def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
 
     found: dict[str, dict[str, float]] = {}
     for row in rows.values():
-        if (row["kind"], row["batch"], row.get("came")) == ("call", 1, _EDGED):
+        is_shown = (row["kind"], row["batch"], row.get("came")) == ("call", 1, _EDGED)
+        if is_shown and row["alone"]:
             found.setdefault(row["model"], {})[row["type"]] = row["plain_call_us"] / row["call_us"]
     shown = sorted((max(of.values()), name) for name, of in found.items())
     shown = [(most, name) for most, name in shown if most >= _SHOWN]
@@ -258,7 +266,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=300.0, help="that one model may take")
-    parser.add_argument("--at-once", type=int, default=4, metavar="N")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N")
     parser.add_argument("--kinds", nargs="+", default=["peers", "call", "step", "compiled"])
     parser.add_argument("--models", nargs="+", default=[])
     chosen = parser.parse_args(words)

@@ -156,16 +156,23 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--kind", choices=("call", "compiled", "step"), default="call")
     parser.add_argument("--peers", action="store_true", help="beside what others would use")
+    parser.add_argument("--ways", nargs="+", metavar="WAY", help="of the peers; default all")
     parser.add_argument("--seconds", type=float, default=300.0, help="to be checked in")
+    parser.add_argument("--beside-others", action="store_true", help="so that times do not count")
+    parser.add_argument(
+        "--turn", type=Path, metavar="FILE", help="time peers when it is there, one model at a time"
+    )
     parser.add_argument("--add-to", type=Path, required=True)
     chosen = parser.parse_args()
     try:
         if chosen.peers:
             from depgraph.samples.models.peers import peers_of
 
-            row = peers_of(chosen.model, chosen.type, chosen.batch, chosen.seconds)
+            asked = chosen.model, chosen.type, chosen.batch, chosen.seconds
+            row = peers_of(*asked, ways=chosen.ways, turn=chosen.turn)
         else:
             row = row_of(chosen.model, chosen.type, chosen.batch, chosen.kind, chosen.seconds)
+            row["alone"] = not chosen.beside_others
     except ImportError as error:
         print(f"{chosen.model}: not measured: {error}")
         return

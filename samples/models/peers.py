@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +26,8 @@ from depgraph.torch.driver import Driver
 from depgraph.torch.prepare import Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 _MOST_BYTES = 1 << 30
 _COMPILED: dict[str, dict[str, Any]] = {
@@ -34,14 +37,16 @@ _COMPILED: dict[str, dict[str, Any]] = {
     "combo kernels": {"options": {"triton.cudagraphs": True, "combo_kernels": True}},
 }
 _RULES = {"Opara's rule": opara_streams, "Nimble's rule": nimble_streams}
-Call = "Callable[[], Any]"
 
 
 class _Peers:
     """One model, and the ways to call it that could be made."""
 
-    def __init__(self, name: str, type_: str, batch: int, seconds: float) -> None:
-        self._name, self._seconds = name, seconds
+    def __init__(
+        self, name: str, type_: str, batch: int, seconds: float, ways: Sequence[str] | None
+    ) -> None:
+        self._name, self._seconds, self._ways = name, seconds, ways
+        self._ends = time.perf_counter() + seconds
         self._function, self._args, self._keywords = prepared(name, type_, batch, trains=False)
         self.calls: dict[str, Callable[[], Any]] = {}
         self.facts: dict[str, dict[str, Any]] = {}
@@ -49,6 +54,11 @@ class _Peers:
 
     def add(self, name: str, make: Callable[[], Callable[[], Any]]) -> None:
         """Make a way to call the model, and note what that takes; or why it cannot be made."""
+        if self._ways and name not in self._ways:
+            return
+        if time.perf_counter() > self._ends:
+            self.facts[name] = {"why": "there was no time left to prepare it"}
+            return
         before, began = torch.cuda.memory_reserved(), time.perf_counter()
         try:
             call = make()
@@ -122,10 +132,18 @@ class _Peers:
         return replay
 
 
-def peers_of(name: str, type_: str, batch: int, seconds: float) -> dict[str, Any]:
+def peers_of(
+    name: str,
+    type_: str,
+    batch: int,
+    seconds: float,  # to prepare in
+    *,
+    ways: Sequence[str] | None = None,
+    turn: Path | None = None,  # a file: once it is there, whoever has locked it measures
+) -> dict[str, Any]:
     """Return what each way takes, in microseconds a call."""
     with torch.no_grad():
-        peers = _Peers(name, type_, batch, seconds)
+        peers = _Peers(name, type_, batch, seconds, ways)
         peers.add("ours", lambda: peers.ours(compiled=False))
         peers.add("ours, compiled", lambda: peers.ours(compiled=True))
         peers.add("eager", lambda: peers.eager)
@@ -138,12 +156,27 @@ def peers_of(name: str, type_: str, batch: int, seconds: float) -> dict[str, Any
         wanted = _results(peers.eager)
         for title, call in peers.calls.items():
             peers.facts[title] |= _compared(_results(call), wanted)
-        for title, us in zip(peers.calls, time_calls(calls, torch.device("cuda")), strict=True):
+        with _in_turn(turn):
+            found = time_calls(calls, torch.device("cuda"))
+        for title, us in zip(peers.calls, found, strict=True):
             peers.facts[title]["us"] = us
     return {
         "model": name, "type": type_, "batch": batch, "kind": "peers",
         "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "ways": peers.facts,
     }  # fmt: skip
+
+
+@contextmanager
+def _in_turn(turn: Path | None) -> Iterator[None]:
+    """Wait until a file is there, and lock it meanwhile."""
+    if turn is None:
+        yield
+        return
+    while not turn.is_file():
+        time.sleep(0.1)
+    with turn.open(encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _results(call: Callable[[], Any]) -> list[Any]:

@@ -117,7 +117,15 @@ def program(monkeypatch):
 
 
 def row(model, came, **more):
-    return {"model": model, "type": "fp32", "batch": 1, "kind": "call", "came": came, **more}
+    return {
+        "model": model,
+        "type": "fp32",
+        "batch": 1,
+        "kind": "call",
+        "came": came,
+        "alone": True,
+        **more,
+    }
 
 
 ROWS = [
@@ -126,6 +134,10 @@ ROWS = [
     row("c", "refused", captured=True, why="draws random numbers on the CPU"),
     row("d", "refused", captured=False, why="x", not_captured="a.py:3: x.item()"),
     row("e", "error", why="exit code 1"),
+    {
+        **row("f", "re-edged", captured=True, plain_call_us=9.0, call_us=1.0, nodes=3, graph="free"),
+        "alone": False,
+    },
     row("e", "re-edged", captured=True, plain_call_us=40.0, call_us=20.0, nodes=3, graph="free"),
     {
         **row("a", ""), "kind": "peers",
@@ -141,7 +153,8 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in ROWS))
     text = program["tables"](program["read_rows"](path))
-    assert "| calls | fp32 | 1 | 5 | 4 | 3 (75 %) | 2 | 1 | 2.00x |" in text
+    assert "| calls | fp32 | 1 | 6 | 5 | 4 (80 %) | 3 | 1 | 2.00x |" in text
+    assert "| f |  | calls | fp32 | 1 | 3 | - | - | - | free |" in text
     assert "| c |  | calls | fp32 | 1 | - | - | - | - | draws random numbers on the CPU |" in text
     assert "| a | 10.0 | - | 40.0 | (5.0) |" in text
     assert "| eager | 4.00x | none |" in text
