@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,8 +39,10 @@ class Arguments:
         self._kinds = [
             kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
-        # Positional tensors alone need no flattening.
-        self._is_flat = not keywords and all(isinstance(a, torch.Tensor) for a in given[0])
+        # Arguments that hold no others need no flattening.
+        own = (*given[0], *given[1].values())
+        self._is_flat = len(own) == len(self.leaves) and all(map(is_, own, self.leaves))
+        self._names = tuple(given[1])
         self._into = [self.buffers[i] for i in self._tensors]
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
@@ -119,8 +122,9 @@ class Arguments:
 
     def matched(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Sequence[Any], str]:
         """Return the leaves of a call's arguments, and why they do not fit the buffers, or ""."""
-        leaves: Sequence[Any] = args
-        if not self._is_flat or keywords or len(args) != len(self._kinds):
+        leaves: Sequence[Any] = (*args, *keywords.values()) if keywords else args
+        is_flat = self._is_flat and len(leaves) == len(self._kinds)
+        if not is_flat or tuple(keywords) != self._names:
             leaves, tree = pytree.tree_flatten((args, keywords))
             if tree != self._tree:
                 return leaves, "the arguments are nested in another way"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from depgraph.apply.applied import Applied
 
 
+_WHOLE = torch.Tensor, bool, int, float, str, type(None)
+
+
 class OnDemand(StandIn):
     """A function that runs as a CUDA graph of its own for each kind of arguments.
 
@@ -102,8 +105,9 @@ def _modes() -> tuple[Any, ...]:
 
 def _kind_of_all(args: tuple[Any, ...], keywords: dict[str, Any]) -> Hashable:
     """Return what tells arguments from those of another kind, as they can be told apart."""
-    if not keywords and all(isinstance(each, torch.Tensor) for each in args):
-        return tuple(map(kind_of, args))
+    own = (*args, *keywords.values())
+    if all(isinstance(each, _WHOLE) for each in own):  # nothing in them needs to be looked at
+        return tuple(keywords), *map(_kind_of_leaf, own)
     leaves, tree = pytree.tree_flatten((args, keywords))
     return tree, *map(_kind_of_leaf, leaves)
 

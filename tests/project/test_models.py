@@ -134,10 +134,8 @@ ROWS = [
     row("c", "refused", captured=True, why="draws random numbers on the CPU"),
     row("d", "refused", captured=False, why="x", not_captured="a.py:3: x.item()"),
     row("e", "error", why="exit code 1"),
-    {
-        **row("f", "re-edged", captured=True, plain_call_us=9.0, call_us=1.0, nodes=3, graph="free"),
-        "alone": False,
-    },
+    row("f", "re-edged", captured=True, plain_call_us=9.0, call_us=1.0, nodes=3, graph="free")
+    | {"alone": False},
     row("e", "re-edged", captured=True, plain_call_us=40.0, call_us=20.0, nodes=3, graph="free"),
     {
         **row("a", ""), "kind": "peers",

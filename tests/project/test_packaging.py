@@ -18,7 +18,7 @@ NOT_IN_THE_WHEEL = (
     "samples/validation/README.md", "samples/suite/README.md",
     "samples/validation/measured/h100-", "samples/validation/measured/h200",
     "samples/validation/measured/predicted.csv",
-    "samples/validation/published/",
+    "samples/validation/published/", "samples/models/measured/",
 )  # fmt: skip
 
 
