@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from depgraph.errors import ApplyError
 from depgraph.torch.executed import Executed
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _ORIGINAL = "_torchdynamo_orig_callable"
 _OWN_GRAPHS = "triton.cudagraphs"
+_RUNS_COMPILED = "_TorchDynamoContext.__call__."  # begins the name of what does
 _RUNS_GRAPHS = "cudagraph_trees.py", "run"  # the file of PyTorch, and its function
 _ALLOCATE = "empty_strided_cuda", "empty_strided_cpu"  # in Inductor's code: no operators
 _HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
@@ -43,13 +45,20 @@ def without_own_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def refuse_own_graphs(run: Callable[[], Any], name: str) -> None:
-    """Run a function that is warm; refuse it if one that it calls runs CUDA graphs of its own."""
+def refuse_compiled(run: Callable[[], Any], name: str) -> None:
+    """Run a function that is warm; refuse what it calls that was compiled in a way not handled."""
     executed = Executed()
     with executed.listening():
         run()
     file, function = _RUNS_GRAPHS
+    stays_compiled = hasattr(TorchDispatchMode, "ignore_compile_internals")
     for code in executed.codes():
+        if not stays_compiled and code.co_qualname.startswith(_RUNS_COMPILED):
+            raise ApplyError(
+                f"{name} runs a compiled function, which PyTorch {torch.__version__} would not "
+                "compile while its operators are noted",
+                "install a later PyTorch, or give the function as it was written",
+            )
         if code.co_name == function and code.co_filename.endswith(file):
             raise ApplyError(
                 f"{name} calls a function that was compiled with CUDA graphs of its own", _HINT

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import of_several_processes
-from depgraph.torch.compiling import refuse_own_graphs, uncompiled
+from depgraph.torch.compiling import refuse_compiled, uncompiled
 from depgraph.torch.executed import Executed
 from depgraph.torch.operator_log import OperatorLog, name_of
 
@@ -168,7 +168,7 @@ def warm_up(
     try:
         for _ in range(_MORE_RUNS):
             run()  # here functions are compiled
-        refuse_own_graphs(run, name)
+        refuse_compiled(run, name)
     except BaseException:
         warm.undo()
         raise

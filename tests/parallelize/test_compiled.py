@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from cpu_graphs import captured_on_cpu  # noqa: E402
 from guarding import guards_of  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from depgraph.apply.captured import KERNEL  # noqa: E402
 from depgraph.apply.kernel_code import KernelCode  # noqa: E402
@@ -23,7 +24,7 @@ from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.capture import describe  # noqa: E402
 from depgraph.torch.compiling import (  # noqa: E402
     allocations_told,
-    refuse_own_graphs,
+    refuse_compiled,
     without_own_graphs,
 )
 from depgraph.torch.operator_log import OperatorLog, SeenCall, SeenTensor  # noqa: E402
@@ -150,10 +151,20 @@ def test_a_function_inside_with_graphs_of_its_own_is_refused_in_one_line():
         return x
 
     trees = run.__code__.replace(co_filename="torch/_inductor/cudagraph_trees.py")
-    refuse_own_graphs(lambda: run(X), "f")
+    refuse_compiled(lambda: run(X), "f")
     run.__code__ = trees
     with pytest.raises(ApplyError, match="f calls a function that was compiled with CUDA graphs"):
-        refuse_own_graphs(lambda: run(X), "f")
+        refuse_compiled(lambda: run(X), "f")
+
+
+def test_where_modes_end_compiling_for_good_compiled_functions_are_refused(backend, monkeypatch):
+    function = torch.compile(torch.relu, backend=backend)
+    function(X)
+    refuse_compiled(lambda: function(X), "f")
+    monkeypatch.delattr(TorchDispatchMode, "ignore_compile_internals")
+    refuse_compiled(lambda: torch.compiler.disable(torch.relu)(X), "f")
+    with pytest.raises(ApplyError, match=r"f runs a compiled function, which PyTorch .* would not"):
+        refuse_compiled(lambda: function(X), "f")
 
 
 def test_tensors_that_no_operator_allocates_are_taken_for_its_own(monkeypatch):
