@@ -31,7 +31,18 @@ if TYPE_CHECKING:
 _MEASURE = "depgraph.samples.models.measure"
 _REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
 _OURS, _PLAIN_GRAPH = ("ours", "ours, compiled"), "CUDA graph"
-_SHOWN = 1.05  # in the figure: faster than that
+_BAR = 0.2  # of the figure, of the room of a model
+_DRAWN = {
+    "the better of ours": _OURS,
+    "Opara's rule": ["Opara's rule"],
+    "Nimble's rule": ["Nimble's rule"],
+    "the best of torch.compile": [
+        "torch.compile",
+        "reduce-overhead",
+        "max-autotune",
+        "combo kernels",
+    ],
+}
 _NOISE = 0.97  # of the plain graph's time
 Job = tuple[str, str, int, str]  # model, type, batch, kind
 
@@ -222,35 +233,31 @@ def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
 
 
 def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
-    """Draw how much faster calls of models became, beside the page, for those that did."""
-    from depgraph.reports.plots.style import COLOURS, Plot, house_style, new_figure, save
+    """Draw beside the page how much faster than the plain graph each way calls the models."""
+    from depgraph.reports.plots.style import COLOURS, HATCHES, Plot, house_style, new_figure, save
 
-    found: dict[str, dict[str, float]] = {}
-    for row in rows.values():
-        is_shown = (row["kind"], row["batch"], row.get("came")) == ("call", 1, _EDGED)
-        if is_shown and row["alone"]:
-            found.setdefault(row["model"], {})[row["type"]] = row["plain_call_us"] / row["call_us"]
-    shown = sorted((max(of.values()), name) for name, of in found.items())
-    shown = [(most, name) for most, name in shown if most >= _SHOWN]
+    models = [row for row in rows.values() if "us" in row.get("ways", {}).get(_PLAIN_GRAPH, {})]
+    height = _BAR * len(_DRAWN)
     with house_style(), tempfile.TemporaryDirectory() as folder:
-        figure = new_figure(0.4 + 0.17 * len(shown))
+        figure = new_figure(0.7 + 0.6 * max(1, len(models)))
         axes = figure.subplots()
-        for place, type_ in enumerate(("fp32", "bf16")):
-            at = [
-                (y + 0.2 - 0.4 * place, found[name][type_])
-                for y, (_, name) in enumerate(shown)
-                if type_ in found[name]
-            ]
+        for place, (title, ways) in enumerate(_DRAWN.items()):
+            bars = []
+            for y, row in enumerate(models):
+                us = _best(row, ways)
+                if us is not None:
+                    at = y - height / 2 + (place + 0.5) * _BAR
+                    bars.append((at, row["ways"][_PLAIN_GRAPH]["us"] / us))
             axes.barh(
-                [y for y, _ in at], [x - 1 for _, x in at], 0.36, left=1, label=type_,
-                color=COLOURS[1 + place],
+                [y for y, _ in bars], [x - 1 for _, x in bars], _BAR, left=1, label=title,
+                facecolor=COLOURS[1 + place], hatch=HATCHES[place], edgecolor="white", linewidth=0,
             )  # fmt: skip
-        axes.set_yticks(range(len(shown)), [name for _, name in shown])
-        axes.set_xlabel("calls, times as fast as those of the plain graph")
+        axes.set_yticks(range(len(models)), [row["model"] for row in models])
+        axes.invert_yaxis()
+        axes.set_xlabel("calls, times as fast as those of a plain CUDA graph")
         axes.axvline(1, color="grey", linewidth=0.6)
-        axes.legend(loc="lower right")
-        title = "Calls of public models, batch 1"
-        save(Plot(page.stem, title, "", "", figure), Path(folder))
+        figure.legend(loc="outside upper center", ncols=2)
+        save(Plot(page.stem, "Calls of public models", "", "", figure), Path(folder))
         made = Path(folder) / f"{page.stem}.svg"
         page.with_suffix(".svg").write_bytes(made.read_bytes())
 

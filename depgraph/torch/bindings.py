@@ -33,6 +33,7 @@ from depgraph.torch.executed import (
 from depgraph.torch.operator_log import OperatorLog, addresses_of
 from depgraph.torch.values import (
     HOOKS_OF_TENSORS,
+    OF_COMPILER,
     SIMPLE,
     copy_of,
     count_of,
@@ -367,13 +368,14 @@ def _of_namespace(
 def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found]:
     cls = type(owner)
     is_module = isinstance(owner, torch.nn.Module)
+    unread = OF_COMPILER if is_module else frozenset()
     mine = getattr(owner, "__dict__", None)
     for key, value in list(mine.items()) if isinstance(mine, dict) else ():
         if is_module and (key in OF_MODULES or "_hooks" in key):
             between = "" if key in OF_MODULES else f"{key} "
             for name, each in (value or {}).items():
                 yield (value, ITEM, name, each, f"{path}.{between}{name}", True)
-        elif not is_simple(value) or key in wanted:
+        elif key not in unread and (not is_simple(value) or key in wanted):
             yield (mine, ITEM, key, value, f"{path}.{key}", key in wanted)
     for each in cls.__mro__:
         for key, value in vars(each).items():

@@ -130,6 +130,25 @@ def test_what_the_code_reads_that_was_compiled_is_looked_at(backend, change, of_
     assert guards.failed()
 
 
+class Searched(Net):
+    def forward(self, x):
+        return super().forward(x) * getattr(self, self.which)
+
+
+def test_what_the_compiler_notes_on_a_module_is_not_looked_at():
+    net = Searched()
+    net.which = "scale"
+    warm = warmed(net, X)
+    with OperatorLog(CPU) as log:
+        net(X)
+    guards = guards_of(net, warm.executed, log, [X])
+    for _ in range(2):
+        net._compile_kwargs = {"mode": None}
+        assert guards.failed() == ""
+    net.other = 3.0
+    assert guards.failed().startswith("Searched has ")
+
+
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 def test_graphs_of_its_own_are_left_out_and_the_rest_is_compiled_as_before(mode):
     net = Net()
