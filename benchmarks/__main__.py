@@ -1,12 +1,16 @@
 """Run every program here and print its table, or put the tables into a page.
 
 ``python benchmarks --write docs/performance.md`` replaces what stands between the two marks of the
-page; without ``--write`` the tables are printed.
+page; without ``--write`` the tables are printed. ``python -m benchmarks models`` is another
+program: see `models.py`.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # run by -m
 
 import against_dataframes
 import bound_speed
@@ -53,4 +57,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["models"]:
+        import models
+
+        models.main(sys.argv[2:])
+    else:
+        main()

@@ -78,7 +78,7 @@ def measured(name: str, verdicts: Verdicts) -> Applied:
 def _asked(name: str) -> tuple[Request, Arguments]:
     torch.manual_seed(0)
     function, inputs = PROGRAMS[name]()
-    request = Request(0, function, inputs, None, (), 1 << 30, name, False, "own", 0, 600.0)  # noqa: FBT003
+    request = Request(0, function, inputs, {}, None, (), 1 << 30, name, False, "own", 0, 600.0)  # noqa: FBT003
     return request, Arguments(inputs)
 
 

@@ -149,7 +149,6 @@ def command(
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.reports.export import accel_sim, tables
-    from depgraph.reports.export.chakra import write_chakra
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
@@ -187,12 +186,8 @@ def command(
         plan = _schedule(sized, names, costs)
         if form == _FOLDER:
             _write_folder(plan, sized, opened, file, traces, as_is=as_is, force=force)
-        elif form == "perfetto":
-            _write_timeline(plan, sized, file, force=force)
-        elif form == "chakra":
-            write_chakra(plan, sized, opened.copies, file, force=force)
         else:
-            tables.write_schedule(plan, graph, sized.unit, file, form, force=force)
+            _write_plan(plan, sized, opened, file, form, force=force)
 
     if is_piped:
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
@@ -244,6 +239,21 @@ def _write_other(scenario: Scenario, file: Path, form: str, *, force: bool) -> N
     write = loaded(installed(EXPORTS)[form])
     with new_file(file, force=force) as temporary:
         write(scenario, temporary)
+
+
+def _write_plan(
+    plan: Schedule, scenario: Scenario, store: Store, file: Path, form: str, *, force: bool
+) -> None:
+    """Write a schedule into one file."""
+    from depgraph.reports.export import tables
+    from depgraph.reports.export.chakra import write_chakra
+
+    if form == "perfetto":
+        _write_timeline(plan, scenario, file, force=force)
+    elif form == "chakra":
+        write_chakra(plan, scenario, store.copies, file, force=force)
+    else:
+        tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 
 
 def _write_folder(

@@ -28,6 +28,7 @@ DATA = "tensors that one writes and the other uses"
 REUSE = "memory that one tensor gave back and another got"
 WORKSPACE = "workspaces and temporaries"
 _MOST_RUNS = 4096  # of a view: of more pieces the whole is taken
+_MOST_PAIRS = 20_000  # of views with gaps, in one memory: further ones count as one behind another
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,6 @@ class Access:
     memory: Allocation
     writes: bool
     reason: str  # what says so
-
-    def runs(self) -> NDArray[np.int64]:
-        """Return the bytes as ranges, int64[n, 2], ascending; of too many the whole."""
-        found = None if self.view is None else _runs(self.view)
-        return np.array([[self.start, self.end]], np.int64) if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,24 +198,45 @@ def _touching(accesses: Iterable[Placed]) -> Iterator[list[Placed]]:
 
 def _compare(group: list[Placed], found: list[dict[str, int]]) -> None:
     """Note which pairs of a group have a byte in common that one of them writes."""
+    # What is asked of every pair is asked of arrays: a workspace may have thousands of users.
     group = sorted(group, key=lambda pair: pair[0])
-    starts = np.array([access.start for _, access in group], np.int64)
-    ends = np.array([access.end for _, access in group], np.int64)
-    writes = np.array([access.writes for _, access in group])
-    runs: dict[int, NDArray[np.int64]] = {}
+    accesses = [access for _, access in group]
+    places = np.array([place for place, _ in group])
+    starts = np.array([access.start for access in accesses], np.int64)
+    ends = np.array([access.end for access in accesses], np.int64)
+    writes = np.array([access.writes for access in accesses])
+    kinds = {(access.memory.number, access.reason): access for access in accesses}
+    first_of = [*kinds.values()]
+    number_of = {kind: number for number, kind in enumerate(kinds)}
+    of_kind = np.array([number_of[access.memory.number, access.reason] for access in accesses])
+    parts = [None if access.view is None else _runs(access.view) for access in accesses]
+    has_gaps = np.array([each is not None for each in parts])
+    is_whole = np.array([access.view is None for access in accesses])
+    left = _MOST_PAIRS
     for at, (place, access) in enumerate(group):
-        near = (starts[:at] < access.end) & (ends[:at] > access.start)
+        near = (starts[:at] < access.end) & (ends[:at] > access.start) & (places[:at] != place)
         if not access.writes:
             near &= writes[:at]
-        for other in np.flatnonzero(near).tolist():
-            earlier, before = group[other]
-            if earlier == place:
-                continue
-            if access.view is not None and before.view is not None:
-                mine, theirs = (runs.setdefault(i, group[i][1].runs()) for i in (at, other))
-                if not _meet(mine, theirs):
-                    continue
-            _note(found[place], _reason(before, access), 1 << earlier)
+        if access.view is not None:
+            unsure = np.flatnonzero(near & ~is_whole[:at] & (has_gaps[:at] | has_gaps[at]))
+            for other in unsure[: max(left, 0)]:
+                near[other] = _meet(*(_ranges(accesses[i], parts[i]) for i in (at, other)))
+            left -= len(unsure)
+        for kind in np.flatnonzero(np.bincount(of_kind[:at][near])):
+            units = places[:at][near & (of_kind[:at] == kind)]
+            before = first_of[kind]
+            _note(found[place], _reason(before, access), _mask(units))
+
+
+def _ranges(access: Access, parts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.array([[access.start, access.end]], np.int64) if parts is None else parts
+
+
+def _mask(units: NDArray[np.int64]) -> int:
+    """Return units as bits."""
+    bits = np.zeros(int(units[-1]) + 1, bool)  # they ascend
+    bits[units] = True
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 def _meet(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:

@@ -106,6 +106,7 @@ class Timeline:
         self._starts: list[int] = []
         self._by_start: dict[int, Allocation] = {}
         self._count = 0
+        self._replaced: list[Allocation] = []  # since the last call of `until` began
         self.freed: set[int] = set()  # numbers of what was given back, as far as `until` went
         for block in blocks:
             self._add(block.start, block.size, block.owner)
@@ -119,7 +120,7 @@ class Timeline:
         if at and self._by_start[self._starts[at - 1]].end > start:
             at -= 1
         while at < len(self._starts) and self._starts[at] < made.end:
-            del self._by_start[self._starts.pop(at)]
+            self._replaced.append(self._by_start.pop(self._starts.pop(at)))
         insort(self._starts, start)
         self._by_start[start] = made
         return made
@@ -127,6 +128,7 @@ class Timeline:
     def until(self, time: int) -> list[Allocation]:
         """Go on to a time; return what was allocated meanwhile."""
         found = []
+        self._replaced.clear()
         while self._time < time and self._made:
             place, (start, size) = self._made.pop()
             found.append(self._add(start, size))
@@ -135,6 +137,14 @@ class Timeline:
             self._time += 1
         return found
 
+    def until_end(self) -> None:
+        """Go on to the end."""
+        self.until(self._time + len(self._made))
+
+    def held_lately(self, address: int) -> list[Allocation]:
+        """Return what held an address until others got its bytes while time went on last."""
+        return [each for each in self._replaced if each.start <= address < each.end]
+
     def holding(self, address: int) -> Allocation | None:
         """Return the allocation that holds an address now, or held it last."""
         at = bisect_right(self._starts, address) - 1
@@ -142,6 +152,11 @@ class Timeline:
             return None
         found = self._by_start[self._starts[at]]
         return found if address < found.end else None
+
+    def is_new(self, address: int) -> bool:
+        """Tell whether what held an address last was allocated since the log began."""
+        found = self.holding(address)
+        return found is not None and found.number >= self.before
 
     def is_of_pytorch(self, address: int) -> bool:
         """Tell whether an address lies in memory that PyTorch's allocator has."""

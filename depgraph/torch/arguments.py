@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,10 +37,12 @@ class Arguments:
             self.buffers = [own_copy(leaf) for leaf in self.leaves]
         self._tensors = [i for i, v in enumerate(self.leaves) if isinstance(v, torch.Tensor)]
         self._kinds = [
-            _kind(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
+            kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
-        # Positional tensors alone need no flattening.
-        self._is_flat = not keywords and all(isinstance(a, torch.Tensor) for a in given[0])
+        # Arguments that hold no others need no flattening.
+        own = (*given[0], *given[1].values())
+        self._is_flat = len(own) == len(self.leaves) and all(map(is_, own, self.leaves))
+        self._names = tuple(given[1])
         self._into = [self.buffers[i] for i in self._tensors]
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
@@ -81,7 +84,12 @@ class Arguments:
         """Call a function on the buffers, or other leaves; refuse what a graph would hide."""
         given = self.buffers if leaves is None else list(leaves)
         args, keywords = self.nested(given)
-        made = function(*args, **keywords)
+        # Around a call autocast keeps casts of parameters: a graph must make its own, for itself.
+        torch.clear_autocast_cache()
+        try:
+            made = function(*args, **keywords)
+        finally:
+            torch.clear_autocast_cache()
         after, tree = pytree.tree_flatten((args, keywords))
         if tree != self._tree or any(a is not b for a, b in zip(after, given, strict=True)):
             raise ApplyError(
@@ -114,8 +122,9 @@ class Arguments:
 
     def matched(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Sequence[Any], str]:
         """Return the leaves of a call's arguments, and why they do not fit the buffers, or ""."""
-        leaves: Sequence[Any] = args
-        if not self._is_flat or keywords or len(args) != len(self._kinds):
+        leaves: Sequence[Any] = (*args, *keywords.values()) if keywords else args
+        is_flat = self._is_flat and len(leaves) == len(self._kinds)
+        if not is_flat or tuple(keywords) != self._names:
             leaves, tree = pytree.tree_flatten((args, keywords))
             if tree != self._tree:
                 return leaves, "the arguments are nested in another way"
@@ -198,7 +207,7 @@ class Arguments:
         leaves, tree = pytree.tree_flatten((positional(example_inputs), dict(keywords or {})))
         if tree != self._tree or any(
             (kind is not None and not isinstance(leaf, torch.Tensor))
-            or (kind is not None and _kind(leaf)[:2] != kind[:2])
+            or (kind is not None and kind_of(leaf)[:2] != kind[:2])
             for leaf, kind in zip(leaves, self._kinds, strict=False)
         ):
             raise ApplyError("check_inputs are not of the shapes and types of the examples")
@@ -206,7 +215,9 @@ class Arguments:
 
 
 def positional(example_inputs: Any) -> tuple[Any, ...]:
-    """Return example inputs as a tuple of arguments."""
+    """Return example inputs as a tuple of arguments; none where there are none."""
+    if example_inputs is None:
+        return ()
     if isinstance(example_inputs, (tuple, list)):
         return tuple(example_inputs)
     return (example_inputs,)
@@ -246,7 +257,8 @@ def is_plain(cls: type) -> bool:
     return cls is torch.Tensor or cls is torch.nn.Parameter
 
 
-def _kind(tensor: Any) -> tuple[Any, ...]:
+def kind_of(tensor: Any) -> tuple[Any, ...]:
+    """Return what a tensor that a graph is given must have in common with the example."""
     return (
         tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad,
         type(tensor),
@@ -262,7 +274,7 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
     if leaf.is_conj() or leaf.is_neg():
         return "yet to be conjugated or negated"
     names = "shape", "dtype", "device", "strides", "requires_grad"
-    for name, now, then in zip(names, _kind(leaf), kind, strict=False):
+    for name, now, then in zip(names, kind_of(leaf), kind, strict=False):
         if now != then:
             show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
             return f"{name} {show[0]}, not {show[1]}"

@@ -33,6 +33,7 @@ from depgraph.torch.executed import (
 from depgraph.torch.operator_log import OperatorLog, addresses_of
 from depgraph.torch.values import (
     HOOKS_OF_TENSORS,
+    OF_COMPILER,
     SIMPLE,
     copy_of,
     count_of,
@@ -66,6 +67,13 @@ _WITHOUT_ATTRIBUTES = (
 )  # fmt: skip
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
+)  # fmt: skip
+_COMPILING = "torch._dynamo"
+_OF_SEVERAL = frozenset(
+    {
+        "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule",
+        "DTensor",
+    }
 )  # fmt: skip
 _MOST_OBJECTS = 200_000
 _MOST_ITEMS = 10_000
@@ -136,6 +144,15 @@ def _held(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return type(value), len(value)
     return type(value)
+
+
+def of_several_processes(bindings: Bindings) -> str:
+    """Name the class of what several processes or GPUs do together; "" if nothing does."""
+    for value in (*bindings.roots, *(slot.value for slot in bindings.slots)):
+        for cls in type(value).__mro__:
+            if cls.__name__ in _OF_SEVERAL and is_library(str(cls.__module__)):
+                return cls.__name__
+    return ""
 
 
 def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bindings:
@@ -238,8 +255,10 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return is_library(str(name))
-    home = str(type(value).__module__).split(".", maxsplit=1)[0]
-    return home in _TOOLS or isinstance(value, _LEAVES)
+    home = str(type(value).__module__)
+    if home.startswith(_COMPILING):  # but for what it calls, which a module leads to
+        return not isinstance(value, torch.nn.Module)
+    return home.split(".", maxsplit=1)[0] in _TOOLS or isinstance(value, _LEAVES)
 
 
 def _slots_of(  # noqa: C901, PLR0912
@@ -349,13 +368,14 @@ def _of_namespace(
 def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found]:
     cls = type(owner)
     is_module = isinstance(owner, torch.nn.Module)
+    unread = OF_COMPILER if is_module else frozenset()
     mine = getattr(owner, "__dict__", None)
     for key, value in list(mine.items()) if isinstance(mine, dict) else ():
         if is_module and (key in OF_MODULES or "_hooks" in key):
             between = "" if key in OF_MODULES else f"{key} "
             for name, each in (value or {}).items():
                 yield (value, ITEM, name, each, f"{path}.{between}{name}", True)
-        elif not is_simple(value) or key in wanted:
+        elif key not in unread and (not is_simple(value) or key in wanted):
             yield (mine, ITEM, key, value, f"{path}.{key}", key in wanted)
     for each in cls.__mro__:
         for key, value in vars(each).items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from depgraph.apply.broken_capture import why_not_captured
+from depgraph.apply.broken_capture import what_helps, why_not_captured
 from depgraph.apply.captured import (
     COPY,
     KERNEL,
@@ -29,6 +29,7 @@ from depgraph.apply.captured import (
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.allocations import listening
+from depgraph.torch.compiling import allocations_told
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
         raise
     except Exception as error:
         _forget_capture()
-        raise ApplyError(why_not_captured(error)) from error
+        raise ApplyError(why_not_captured(error), what_helps(error)) from error
     graph.instantiate()
     return graph, outputs
 
@@ -89,7 +90,6 @@ def capture(
     layout: Layout,  # on which lane each operator runs
     *,
     most_bytes: int = 0,  # of tensors that are kept so that no later one gets their memory
-    listens: bool = True,  # to the dispatcher: compiled functions are not compiled then
     name: str = "it",
     place: int = 0,  # which call of `depgraph.torch.parallelize` it is
 ) -> Program:
@@ -113,18 +113,14 @@ def capture(
             most_bytes if layout.keeps else 0,
         )  # fmt: skip
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=main):
-                if listens:
-                    with log:
-                        outputs = run()
-                else:
-                    outputs = run()
+            with torch.cuda.graph(graph, pool=pool, stream=main), log, allocations_told(log.take):
+                outputs = run()
         except (torch.cuda.OutOfMemoryError, ApplyError):
             _forget_capture()
             raise
         except Exception as error:
             _forget_capture()
-            raise ApplyError(why_not_captured(error)) from error
+            raise ApplyError(why_not_captured(error), what_helps(error)) from error
         timeline = allocations.timeline()
     refuse_faults(log, name)
     handles = driver.nodes(int(graph.raw_cuda_graph()))
@@ -137,8 +133,9 @@ def capture(
     for call in log.calls:
         for at in [*(tensor.storage for tensor in call.tensors), *call.others]:
             first_use.setdefault(at[0], call.name)
+    outside = {at: tensor for at, tensor in log.outside.items() if not timeline.is_new(at)}
     return Program(
-        graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use,
+        graph, pool, outputs, handles, captured, outside, log.on_host, first_use,
         log.kept_bytes, of_host=log.of_host,
     )  # fmt: skip
 
@@ -174,8 +171,8 @@ def describe(
     nodes: list[Node] = []
     for number, call in enumerate(seen):
         (first, begun), (end, ended) = call.begun, call.ended
-        nodes += (memory.node(handles[i]) for i in range(len(nodes), first))
         timeline.until(begun)
+        nodes += (memory.node(handles[i]) for i in range(len(nodes), first))
         given = [memory.operand(tensor) for tensor in call.tensors if tensor.name]
         others = [memory.storage(at) for at in call.others]
         made = timeline.until(ended)
@@ -185,6 +182,7 @@ def describe(
             memory.known_calls.add(number)
         nodes += (memory.node(handles[i], number) for i in range(len(nodes), end))
         calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))
+    timeline.until_end()
     nodes += (memory.node(handles[i]) for i in range(len(nodes), len(handles)))
     number_of = {handle: i for i, handle in enumerate(handles)}
     between = tuple(sorted((number_of[a], number_of[b]) for a, b in edges))
@@ -220,7 +218,7 @@ class _Memory:
         kind = self._driver.kind(handle)
         if kind == KERNEL:
             name, grid, block, shared = self._driver.kernel(handle)
-            return Node(kind, name, grid, block, shared, call, tuple(self._pointers(handle)))
+            return Node(kind, name, grid, block, shared, call, tuple(self._pointers(handle, call)))
         if kind == MEMSET:
             ends, to_host = [(TARGET, self._driver.memset(handle))], False
         elif kind == COPY:
@@ -228,11 +226,10 @@ class _Memory:
             ends = [(SOURCE, source), (TARGET, target)]
         else:
             return Node(kind, call=call)
-        found = ((at, self._holding(address)) for at, address in ends)
-        ends_ = tuple(Pointer(at, memory) for at, memory in found if memory is not None)
-        return Node(kind, call=call, pointers=ends_, to_host=to_host)
+        found = [Pointer(at, each) for at, address in ends for each in self._holding(address, call)]
+        return Node(kind, call=call, pointers=tuple(found), to_host=to_host)
 
-    def _pointers(self, handle: int) -> Iterator[Pointer]:
+    def _pointers(self, handle: int, call: int) -> Iterator[Pointer]:
         """Yield what every eight bytes of a kernel's parameters point into, however they lie."""
         for begin, raw in self._driver.parameters(handle):
             if len(raw) < _WORD:
@@ -241,15 +238,19 @@ class _Memory:
             words = windows.copy().view("<u8").ravel()
             likely = np.flatnonzero((words >= _LEAST_ADDRESS) & (words < _MOST_ADDRESS))
             for at in likely.tolist():
-                memory = self._holding(int(words[at]))
-                if memory is not None:
+                for memory in self._holding(int(words[at]), call):
                     yield Pointer(begin + at, memory)
 
-    def _holding(self, address: int) -> Allocation | None:
-        found = self._timeline.holding(address)
-        if found is None and not self._timeline.is_of_pytorch(address):
-            return self._outside(address)
-        return found
+    def _holding(self, address: int, call: int) -> list[Allocation]:
+        """Return what held an address; of a node of no operator nobody knows when exactly."""
+        now = self._timeline.holding(address)
+        found = [] if now is None else [now]
+        if call < 0:
+            found += self._timeline.held_lately(address)
+        if found or self._timeline.is_of_pytorch(address):
+            return found
+        outside = self._outside(address)
+        return [] if outside is None else [outside]
 
     def _outside(self, address: int) -> Allocation | None:
         """Return memory that the driver knows and PyTorch does not."""

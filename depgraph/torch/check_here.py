@@ -129,7 +129,9 @@ class Check:
     def _inputs(self, base: Graph) -> list[list[Any]]:
         """Return the inputs to compare on: the example, those that were given, and variations."""
         arguments = self._prepared.arguments
-        found = [list(arguments.leaves), *map(arguments.fits, self._request.check_inputs)]
+        names = self._request.example_keywords
+        found = [arguments.fits(each, names) for each in self._request.check_inputs]
+        found.insert(0, list(arguments.leaves))
         return found + varied(
             arguments.leaves, arguments.buffers, base.program.captured, _VARIATIONS,
             integers=not self._stage.is_gentle,

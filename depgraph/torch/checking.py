@@ -194,7 +194,7 @@ class Checker:
     def differs_from(self, function: Sequence[Sequence[Result]]) -> str:
         """Say in what the captured order differs from the function itself by more than rounding."""
         for place, (mine, its) in enumerate(zip(self._wanted, function, strict=True)):
-            if wrong := not_close(mine, its):
+            if wrong := not_close(mine, its, self.spread[place]):
                 return f"call {place}: {wrong}"
         return ""
 

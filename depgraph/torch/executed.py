@@ -27,8 +27,7 @@ _DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
 class Executed:
     """The code of Python functions that ran, and the names that they read."""
 
-    def __init__(self, *, is_compiled: bool = False) -> None:
-        self._is_compiled = is_compiled
+    def __init__(self) -> None:
         self._globals_of: dict[types.CodeType, dict[str, Any]] = {}
         self._of_class: dict[type, Container[str]] = {}
         self._names: frozenset[str] = frozenset()
@@ -111,7 +110,7 @@ class Executed:
 
     def may_have_run(self, function: Any) -> bool:
         """Tell whether a function was called, for all that is known."""
-        return self._is_compiled or self.ran(function)
+        return self.ran(function)
 
     def ran(self, function: Any) -> bool:
         """Tell whether a function was seen to be called."""

@@ -21,6 +21,7 @@ from depgraph.torch.namespaces import Names, Namespaces
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
 from depgraph.torch.values import (
+    OF_COMPILER,
     SIMPLE,
     container_of,
     count_of,
@@ -412,7 +413,8 @@ def _namespaces(
     for each in (*objects, *(each for each in things if isinstance(each, _WITH_ATTRIBUTES))):
         if type(mine := getattr(each, "__dict__", None)) is dict:
             path = each.__name__ if isinstance(each, _WITH_ATTRIBUTES) else type(each).__qualname__
-            found.note_object(mine, bindings.read_of(type(each)), path)
+            unread = OF_COMPILER if isinstance(each, torch.nn.Module) else frozenset()
+            found.note_object(mine, bindings.read_of(type(each)), path, unread)
     classes = {torch.Tensor, *(type(each) for each in objects)}
     classes |= {each for each in things if isinstance(each, type)}
     for cls in classes:

@@ -41,6 +41,7 @@ class Names:
         self.dictionary, self.path = dictionary, path
         self._then: dict[Any, tuple[Any, str]] = {}
         self._size = -1
+        self._unread: frozenset[str] = frozenset()  # what may come and go
         self._keys: list[Any] = []
 
     @classmethod
@@ -55,9 +56,13 @@ class Names:
         path = path or (f"{self.path}.{name}" if self.path else str(name))
         self._then.setdefault(name, (self.dictionary.get(name, _ABSENT), path))
 
-    def note_size(self) -> None:
-        """Keep how many items there are."""
-        self._size = count_of(self.dictionary)
+    def note_size(self, unread: frozenset[str] = frozenset()) -> None:
+        """Keep how many items there are, but for some that nobody reads."""
+        self._unread = unread
+        self._size = self._count()
+
+    def _count(self) -> int:
+        return count_of(self.dictionary) - sum(name in self.dictionary for name in self._unread)
 
     def note_order(self) -> None:
         """Keep in which order they are."""
@@ -70,8 +75,8 @@ class Names:
             now = self.dictionary.get(name, _ABSENT)
             if now is not then and not is_the_same(now, then):
                 return f"{path} was replaced or changed"
-        if self._size >= 0 and count_of(self.dictionary) != self._size:
-            return f"{self.path} has {count_of(self.dictionary)} items, not {self._size}"
+        if self._size >= 0 and self._count() != self._size:
+            return f"{self.path} has {self._count()} items, not {self._size}"
         if self._keys and not all(map(is_the_same, iterated(self.dictionary), self._keys)):
             return f"{self.path} has its items in another order"
         return ""
@@ -116,12 +121,18 @@ class Namespaces:
             if isinstance(names.get(name), _FUNCTIONS):
                 self.of(names, path).note(name)
 
-    def note_object(self, mine: dict[str, Any], read: Container[str], path: str) -> None:
+    def note_object(
+        self,
+        mine: dict[str, Any],
+        read: Container[str],
+        path: str,
+        unread: frozenset[str] = frozenset(),  # attributes that may come and go
+    ) -> None:
         """Note what is read of an object and is not among its own attributes."""
         names = self.of(mine)
         names.path = path
         if not isinstance(read, frozenset):
-            names.note_size()
+            names.note_size(unread)
             return
         for name in read - mine.keys():
             names.note(name)

@@ -78,6 +78,11 @@ class OperatorLog(TorchDispatchMode):
         self.kept_bytes = 0
         self.threads: set[int] = set()  # those that called operators
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions be compiled: else dynamo skips for good what it first meets here."""
+        return True
+
     def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
         """Do something before an operator runs, which writes and reads these; nothing, here."""
 
@@ -152,19 +157,22 @@ class OperatorLog(TorchDispatchMode):
     def _note_result(self, call: SeenCall, tensor: Any, known: set[int]) -> None:
         """Note a result, unless it is a view of an operand; keep its memory if there is room."""
         for part, _ in parts_of(tensor):
-            storage = part.untyped_storage()
-            at, size = storage.data_ptr(), storage.nbytes()
-            if at in known:
-                continue
-            self._mine[at] = None
-            if part.device.type == "cpu" and self._device.type != "cpu":
-                self.of_host.append(storage)
-            if part.device == self._device and size <= self._left and at not in self._kept:
-                self._kept[at] = storage
-                self._left -= size
-                self.kept_bytes += size
+            if part.untyped_storage().data_ptr() not in known:
+                self.take(part)
         if not all(part.untyped_storage().data_ptr() in known for part, _ in parts_of(tensor)):
             self._note(call, tensor, "", is_written=True)
+
+    def take(self, tensor: Any) -> None:
+        """Take a new tensor for the function's own; keep its memory if there is room."""
+        storage = tensor.untyped_storage()
+        at, size = storage.data_ptr(), storage.nbytes()
+        self._mine[at] = None
+        if tensor.device.type == "cpu" and self._device.type != "cpu":
+            self.of_host.append(storage)
+        if tensor.device == self._device and size <= self._left and at not in self._kept:
+            self._kept[at] = storage
+            self._left -= size
+            self.kept_bytes += size
 
     def parts_outside(self, tensor: Any) -> Iterator[tuple[Any, int]]:
         """Yield what of a tensor was there before the function ran, and where it lies."""

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,11 @@ from depgraph.system.memory import parse_size
 from depgraph.torch.rerun import call_to_check, run_again, why_not_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from depgraph.apply.applied import Applied
     from depgraph.apply.captured import Captured
+    from depgraph.torch.on_demand import OnDemand
     from depgraph.torch.parallelized import Parallelized
     from depgraph.torch.prepare import Prepared
 
@@ -57,6 +58,7 @@ class Request:
     call: int  # which one, from 0
     function: Callable[..., Any]
     example_inputs: Any
+    example_keywords: Mapping[str, Any]
     recording: str | Path | None
     check_inputs: Sequence[Any]
     most_bytes: int
@@ -65,12 +67,16 @@ class Request:
     outputs: str
     verify_every: int
     time_limit: float
+    compiles: bool = False  # whether the function is compiled first
 
 
 def parallelize(
     function: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: Any = None,
+    example_keywords: Mapping[str, Any] | None = None,
     *,
+    compile: bool = False,  # noqa: A002 - what PyTorch calls it
+    most_graphs: int = 8,
     recording: str | Path | None = None,
     check_inputs: Sequence[Any] = (),
     max_extra_memory: int | str = "1GiB",
@@ -79,7 +85,7 @@ def parallelize(
     outputs: str = "own",
     verify_every: int = 0,
     time_limit: float = 600.0,
-) -> Parallelized:
+) -> Parallelized | OnDemand:
     """Run a function as a CUDA graph in which only what may depend on something waits for it.
 
     For every value of its tensors a call does what the function does, as long as its Python code
@@ -93,16 +99,27 @@ def parallelize(
     ----------
     function : callable
         A model, or any function of tensors that CUDA graphs can capture.
-    example_inputs : tensor, tuple or list
-        The arguments; tensors among them are on the GPU.
+    example_inputs : tensor, tuple or list, optional
+        The arguments; tensors among them are on the GPU. Without them, and without
+        `example_keywords`, a graph is made at the first call, and at each call with arguments of
+        other shapes, types or values that are no tensors.
+    example_keywords : mapping, optional
+        Arguments by name.
+    compile : bool
+        Whether `torch.compile` is tried, too: the faster of both is used.
+    most_graphs : int
+        How many graphs may be made where no examples are given; for further kinds of arguments
+        the function itself runs.
     recording : str or Path, optional
         A store that this program was recorded into; made if it is not there. Times are predicted
         with it, and what the check found is kept beside it. For a further call that names the same
         one, it is the store NAME-CALL beside it.
     check_inputs : sequence, optional
-        More arguments to compare results on, besides variations of the examples.
+        More arguments to compare results on, besides variations of the examples; those by name
+        are the examples'.
     max_extra_memory : int or str
-        Bytes of GPU memory that may be spent on tensors that do not share any, such as "64MiB".
+        Bytes of GPU memory that a graph may spend on tensors that do not share any, such as
+        "64MiB".
     name : str, optional
         What reports call it; default the function's name.
     trust : str
@@ -118,35 +135,79 @@ def parallelize(
 
     Returns
     -------
-    Parallelized
+    Parallelized or OnDemand
+        Is called as the function; attributes are the function's.
 
     Raises
     ------
     ApplyError
         If there is no GPU, the function cannot be captured or does what no graph does again, the
-        program cannot be run again, or memory is short.
+        program cannot be run again, or memory is short. Without examples the function itself runs
+        then, with one warning.
 
     Examples
     --------
     >>> fast = parallelize(model, x)  # doctest: +SKIP
     >>> y = fast(x)  # doctest: +SKIP
+    >>> model = parallelize(model)  # at the first call  # doctest: +SKIP
     """
-    call = next(_calls)
-    try:
+    with _ended_under_commands():
         memory = os.environ.get(APPLY_MEMORY) or max_extra_memory
         most_bytes = memory if isinstance(memory, int) else parse_size(memory, least=0)
         _check_choice("trust", trust, _TRUST)
         _check_choice("outputs", outputs, _OUTPUTS)
         name = name or getattr(function, "__name__", type(function).__name__)
         request = Request(
-            call, function, example_inputs, recording, check_inputs, most_bytes, name,
-            trust == "recording", outputs, int(verify_every), float(time_limit),
+            -1, function, example_inputs, dict(example_keywords or {}), recording, check_inputs,
+            most_bytes, name, trust == "recording", outputs, int(verify_every), float(time_limit),
         )  # fmt: skip
-        with out_of_memory_explained():
-            return _parallelize(request)
+        if example_inputs is not None or example_keywords is not None:
+            return _made(request, tries_compiled=compile)
+        from depgraph.torch.on_demand import OnDemand
+
+        def make(args: tuple[Any, ...], keywords: dict[str, Any]) -> Parallelized:
+            wanted = replace(request, example_inputs=args, example_keywords=keywords)
+            with _ended_under_commands():
+                return _made(wanted, tries_compiled=compile)
+
+        return OnDemand(function, name, make, most_graphs)
+
+
+def _made(request: Request, *, tries_compiled: bool) -> Parallelized:
+    """Make a graph of a function, and one of it compiled where that is asked for."""
+    with out_of_memory_explained():
+        made = _parallelize(replace(request, call=next(_calls)))
+        if not tries_compiled:
+            return made
+        also = replace(request, call=next(_calls), name=f"{request.name}, compiled", compiles=True)
+        try:
+            return faster_of(made, _parallelize(also))
+        except ApplyError as error:
+            made.add_note(f"compiled: {error}")
+            return made
+
+
+def faster_of(made: Parallelized, compiled: Parallelized) -> Parallelized:
+    """Keep the faster of a function's graph and its compiled one's; the first where none is."""
+    if made.report is None or compiled.report is None:
+        return made  # this process looks at another call
+    best, other = made, compiled
+    if compiled.report.call_us < made.report.call_us:
+        best, other = compiled, made
+    us = f"{made.report.call_us:.4g} us a call as written, {compiled.report.call_us:.4g} compiled"
+    best.add_note(us)
+    other.let_go()
+    return best
+
+
+@contextmanager
+def _ended_under_commands() -> Iterator[None]:
+    """End the program at an error where it runs under a command of depgraph."""
+    try:
+        yield
     except DepgraphError as error:
         if APPLY_STORE in os.environ or recording_folder() is not None:
-            sys.exit(f"depgraph: {error}")  # the program runs under a command of depgraph
+            sys.exit(f"depgraph: {error}")
         raise
 
 
@@ -178,7 +239,7 @@ def _parallelize(request: Request) -> Parallelized:
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.parallelized import Parallelized
 
-    arguments = Arguments(request.example_inputs)
+    arguments = Arguments(request.example_inputs, request.example_keywords)
     made = Parallelized(
         request.function, arguments, request.name,
         outputs=request.outputs, verify_every=request.verify_every,
@@ -208,9 +269,12 @@ def prepared_for(request: Request, arguments: Any) -> Prepared:
     from depgraph.torch.driver import Driver
     from depgraph.torch.prepare import Prepared
 
-    return Prepared(
-        request.function, arguments, request.name, Driver(), request.most_bytes, request.call
-    )
+    function = request.function
+    if request.compiles:
+        import torch
+
+        function = torch.compile(function, dynamic=False)
+    return Prepared(function, arguments, request.name, Driver(), request.most_bytes, request.call)
 
 
 def _record_here(request: Request, arguments: Any, folder: Path) -> None:

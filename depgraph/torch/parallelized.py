@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from depgraph.torch.guards import Guards
     from depgraph.torch.lanes import Lanes
 
+_RETURN_THEMSELVES = frozenset(
+    """
+    apply bfloat16 cpu cuda double eval float half requires_grad_ share_memory to to_empty train
+    type
+    """.split()  # noqa: SIM905 - easier to read
+)
 _FEW = 3  # tensors: of more, one kernel copies all
 _CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
@@ -184,7 +191,44 @@ class Ready:
     lanes: Lanes  # to be handed on
 
 
-class Parallelized:
+class StandIn:
+    """Is called in a function's place, and has its attributes."""
+
+    _OWN = frozenset({"report"})
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the function, such as a model's parameters."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = getattr(self._function, name)
+        if name in _RETURN_THEMSELVES and isinstance(self._function, torch.nn.Module):
+            return partial(self._changed, found)
+        return found
+
+    def _changed(self, change: Callable[..., Any], *args: Any, **keywords: Any) -> StandIn:
+        change(*args, **keywords)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the function, such as a model's."""
+        if name.startswith("_") or name in self._OWN:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._function, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of the function."""
+        delattr(self._function, name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, those of the function included."""
+        return sorted({*super().__dir__(), *dir(self._function)})
+
+
+class Parallelized(StandIn):
     """A function that runs as a CUDA graph.
 
     Call it as the function. Tensors are copied into the buffers of the graph, and those that the
@@ -207,7 +251,7 @@ class Parallelized:
         outputs: str = "own",
         verify_every: int = 0,
     ) -> None:
-        self._function = function
+        super().__init__(function)
         self._arguments = arguments
         self._warned = WarnOnce(name)
         self._is_own = outputs == "own"
@@ -220,11 +264,10 @@ class Parallelized:
         self._name = name
         self.report: Applied | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the function, such as a model's parameters."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._function, name)
+    def add_note(self, text: str) -> None:
+        """Add what else to know to the report."""
+        if self.report is not None:
+            self.report = replace(self.report, notes=(*self.report.notes, text))
 
     def set_ready(self, ready: Ready) -> None:
         """Let calls run a graph from now on."""
@@ -316,7 +359,11 @@ class Parallelized:
         return ready.plain_outputs
 
     def __del__(self) -> None:
-        """Wait for the graph, whose memory others get now."""
+        """Let others have the memory."""
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Wait for the graph, whose memory others get now; the function itself runs afterwards."""
         ready, self._ready = getattr(self, "_ready", None), None
         if ready is None:
             return

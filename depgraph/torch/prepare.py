@@ -19,6 +19,7 @@ from depgraph.errors import ApplyError
 from depgraph.torch.bench import Bench
 from depgraph.torch.bindings import find_bindings
 from depgraph.torch.capture import capture, capture_plainly
+from depgraph.torch.compiling import without_own_graphs
 from depgraph.torch.lanes import Lanes
 from depgraph.torch.operator_log import parts_of
 from depgraph.torch.warm_up import warm_up
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from depgraph.torch.executed import Executed
     from depgraph.torch.warm_up import Warm
 
-_COMPILED = "_torchdynamo_orig_callable", "_orig_mod"  # what torch.compile leaves
 _WIDTHS = (2, 4, 8, 16, 32)
 
 
@@ -54,7 +54,7 @@ class Prepared:
         place: int = 0,  # which call of `depgraph.torch.parallelize` it is
         codes: Mapping[str, KernelCode] | None = None,  # machine code of kernels
     ) -> None:
-        self.function = function
+        self.function = function = without_own_graphs(function)
         self.arguments = arguments
         self.name = name
         self.driver = driver
@@ -62,7 +62,6 @@ class Prepared:
         self.codes = codes or {}
         self.place = place
         self._most_bytes = most_bytes
-        self.listens = not any(hasattr(function, mark) for mark in _COMPILED)
         self.run = partial(arguments.call, function)
         self.lanes = Lanes.acquire(self.device, driver)
         self.bench = Bench(driver, self.device)
@@ -93,9 +92,7 @@ class Prepared:
 
     def warm_up(self, also: Sequence[str] = ()) -> Warm:
         """Run the function until it is warm; see `depgraph.torch.warm_up`."""
-        self._warm = warm_up(
-            self.run, self.bindings, self.device, self.name, listens=self.listens, also=also
-        )
+        self._warm = warm_up(self.run, self.bindings, self.device, self.name, also=also)
         return self._warm
 
     def undo(self) -> None:
@@ -115,7 +112,7 @@ class Prepared:
         self._open_lanes(layout.width)
         program = capture(
             self.run, self.lanes, self.driver, self.device, layout,
-            most_bytes=self._most_bytes, listens=self.listens, name=self.name, place=self.place,
+            most_bytes=self._most_bytes, name=self.name, place=self.place,
         )  # fmt: skip
         program.outputs = detached(program.outputs)
         program.gradients = self._gradients_now()

@@ -20,6 +20,7 @@ SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, range, slice, np.generic, Number, date, time, timedelta,
 )  # fmt: skip
+OF_COMPILER = frozenset({"_compile_kwargs"})  # what torch.compile notes on a module, for itself
 HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 _CONTAINERS = OrderedDict, dict, list, tuple, set, frozenset, deque
 

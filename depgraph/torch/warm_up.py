@@ -14,6 +14,8 @@ from torch.utils import _pytree as pytree
 
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
+from depgraph.torch.bindings import of_several_processes
+from depgraph.torch.compiling import refuse_compiled, uncompiled
 from depgraph.torch.executed import Executed
 from depgraph.torch.operator_log import OperatorLog, name_of
 
@@ -157,15 +159,19 @@ def warm_up(
     device: Any,
     name: str,
     *,
-    listens: bool = True,  # whether to listen to the dispatcher
     also: Iterable[str] = (),  # what leads to tensors that kernels of no operator may change
 ) -> Warm:
     """Run a function until it is warm, on the caller's stream: more streams would slow graphs."""
-    executed = Executed(is_compiled=not listens)
-    runs = _until_settled(run, bindings, device, name, executed, also, listens=listens)
+    executed = Executed()
+    runs = _until_settled(run, bindings, device, name, executed, also)
     warm = _settled(runs, executed)
-    for _ in range(_MORE_RUNS):
-        run()
+    try:
+        for _ in range(_MORE_RUNS):
+            run()  # here functions are compiled
+        refuse_compiled(run, name)
+    except BaseException:
+        warm.undo()
+        raise
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     gc.collect()
@@ -179,19 +185,22 @@ def _until_settled(
     name: str,
     executed: Executed,
     also: Iterable[str],
-    *,
-    listens: bool,
 ) -> list[_Run]:
     wanted = frozenset(also)
     runs: list[_Run] = []
     before = bindings(None)
+    if found := of_several_processes(before):
+        raise ApplyError(
+            f"{name} uses {found}, and a graph here holds the kernels of one process on one GPU",
+            "give the module that it wraps, as one process runs it",
+        )
     then = before.state()
     while len(runs) < _MOST_RUNS:
         now = _Run(_gradients(before), RandomState(device))
         runs.append(now)
         now.saved.add_all(slot.value for slot in before.tensors() if slot.path in wanted)
         try:
-            _run_once(run, now, device, executed, name, listens=listens)
+            _run_once(run, now, device, executed, name)
         except BaseException:
             for each in reversed(runs):
                 Warm(executed, each.saved, each.random, each.gradients).undo()
@@ -214,17 +223,14 @@ def _until_settled(
 
 
 def _run_once(
-    run: Callable[[], Any], now: _Run, device: Any, executed: Executed, name: str, *, listens: bool
+    run: Callable[[], Any], now: _Run, device: Any, executed: Executed, name: str
 ) -> None:
-    with executed.listening():
-        if listens:
-            with Probe(device, now.saved, executed) as probe:
-                outputs = run()
-            now.is_backward = len(probe.threads) > 1
-            rules = [rule_of(call.name) for call in probe.calls]
-            now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
-        else:
-            outputs = run()
+    probe = Probe(device, now.saved, executed)
+    with executed.listening(), uncompiled(), probe:
+        outputs = run()
+    now.is_backward = len(probe.threads) > 1
+    rules = [rule_of(call.name) for call in probe.calls]
+    now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
     if now.random.drew_on_host():
         raise ApplyError(
             f"{name} draws random numbers on the CPU, which a graph would not draw again",

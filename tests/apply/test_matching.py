@@ -9,7 +9,17 @@ import pytest
 from small_captures import captured, kernel, memory, operator, view
 from small_graphs import kernels_of
 
-from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET, Node, read_captures, write_captures
+from depgraph.apply.captured import (
+    COPY,
+    EMPTY,
+    KERNEL,
+    MEMSET,
+    TARGET,
+    Node,
+    Pointer,
+    read_captures,
+    write_captures,
+)
 from depgraph.apply.matching import Operation, match_nodes, operations_of, refuse_other_nodes
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy
@@ -41,6 +51,16 @@ def test_empty_nodes_and_what_the_host_does_are_not_in_a_recording():
     operations = launched(kernel("a"), Node(MEMSET), Node(COPY), kernel("b")) * 2
     assert match_nodes(graphs, operations, 0) == [0, None, 1, None, 2, 3]
     assert match_nodes(graphs, operations, 1) == [4, None, 5, None, 6, 7]
+
+
+def test_memory_that_lies_elsewhere_or_is_laid_out_otherwise_is_the_same_program():
+    def graph(first):
+        fill = Node(MEMSET, pointers=(Pointer(TARGET, memory(first + 5)),))
+        return captured(operator("relu", [memory(first)], [memory(first + 1)]), fill)
+
+    refuse_other_nodes(graph(0), graph(40))
+    with pytest.raises(ApplyError, match="node 1 is a copy, recorded was a memset"):
+        refuse_other_nodes(graph(0), replace(graph(0), nodes=(graph(0).nodes[0], Node(COPY))))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_captures import captured, kernel, memory, operator, view, workspace
 
+from depgraph.apply import may_sets
 from depgraph.apply.captured import COPY, EMPTY, LIBRARY, MEMSET, TARGET, Node, Pointer
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.may_sets import (
@@ -118,6 +119,24 @@ def test_a_workspace_keeps_products_apart():
     assert waits(*products) == ([[], [0]], {WORKSPACE})
     apart = (operator("mm", [X], [Z]), [kernel("gemm", X, workspace(10), Z)])
     assert waits(products[0], apart) == ([[], []], set())
+
+
+def test_of_many_that_use_one_workspace_each_waits_for_all_before():
+    products = [
+        (operator("mm", [X], [each]), [kernel("gemm", X, workspace(1000), each)])
+        for each in map(memory, range(10, 90))
+    ]
+    units, reasons = waits(*products)
+    assert units == [list(range(n)) for n in range(80)]
+    assert reasons == {WORKSPACE}
+
+
+def test_of_too_many_columns_some_wait_that_need_not(monkeypatch):
+    columns = [view(A, 4 * i, (32,), (128,)) for i in range(32)]
+    steps = [operator("relu", [X], [each]) for each in columns]
+    assert waits(*steps)[0] == [[] for _ in columns]
+    monkeypatch.setattr(may_sets, "_MOST_PAIRS", 10)
+    assert waits(*steps)[0] == [[]] * 5 + [list(range(n)) for n in range(5, 32)]
 
 
 def test_kernels_of_one_operator_stay_one_after_another():

@@ -890,6 +890,136 @@ def a_compiled_function():
     return fast
 
 
+@program
+def a_compiled_function_inside():
+    net, kept = branches(), torch.zeros(6, 16, 128, device="cuda")
+    inner = torch.compile(lambda x, i: kept[i].add_(net[i](x).relu()) * 2)
+
+    def run(x):
+        return torch.stack([inner(x, i) for i in range(6)]), kept.sum(0)
+
+    fast = parallel(run, numbers(16, 128))
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)], [kept])
+    found = torch._dynamo.utils.counters["frames"]
+    need(found["ok"] == found["total"], f"some frames are not compiled: {found}")
+    return fast
+
+
+@program
+def a_function_compiled_with_graphs_of_its_own():
+    net = branches()
+    compiled = torch.compile(
+        lambda x: torch.stack([b(x).relu() for b in net]), mode="reduce-overhead"
+    )
+    fast = parallel(compiled, numbers(16, 128), name="compiled")
+    with torch.no_grad():
+        compare(fast, compiled, [(numbers(16, 128, seed=i),) for i in range(3)])
+    return fast
+
+
+@program
+def one_inside_with_graphs_of_its_own_is_refused():
+    net = branches()
+    inner = torch.compile(lambda x: net[0](x).relu(), mode="reduce-overhead")
+    refused(lambda x: inner(x) + 1, numbers(16, 128), ["CUDA graphs of its own"])
+
+
+@program
+def a_number_that_compiled_code_has_read():
+    net = Scaled().eval()
+    compiled = torch.compile(net)
+    fast = parallel(compiled, numbers(16, 128), name="compiled")
+    net.scale = 3.0
+    x = numbers(16, 128, seed=5)
+    same(fast(x), net(x), "after the change")
+    return fast
+
+
+@program
+def written_or_compiled():
+    net = branches()
+    run = lambda x: torch.stack([b(x).relu().mul(2).tanh() for b in net])
+    fast = parallel(run, numbers(16, 128), name="run", compile=True)
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)])
+    return fast
+
+
+@program
+def at_the_first_call():
+    net = branches()
+    model = nn.Sequential(nn.Linear(128, 128), nn.Tanh()).cuda()
+
+    def run(x, *, scale=1.0, more=None):
+        y = torch.stack([b(model(x)) for b in net]) * scale
+        return y if more is None else {"y": y + more["bias"], "z": [y * 2]}
+
+    fast = depgraph.torch.parallelize(run)
+    with torch.no_grad():
+        for n, scale in ((16, 1.0), (8, 1.0), (16, 2.0), (16, 1.0)):
+            for seed in range(2):
+                x = numbers(n, 128, seed=seed)
+                same(fast(x, scale=scale), run(x, scale=scale), f"{n} rows")
+        more = {"bias": numbers(128)}
+        same(fast(x, more=more), run(x, more=more), "nested")
+    need(len(fast.reports) == 4, f"{len(fast.reports)} graphs")
+    return fast.reports[0]
+
+
+@program
+def autocast_around():
+    net = nn.Sequential(*[nn.Linear(128, 128) for _ in range(3)]).cuda()
+    run = lambda x: net(x).detach()
+    with torch.no_grad(), torch.autocast("cuda", torch.float16):
+        net(numbers(16, 128))
+        fast = parallel(run, numbers(16, 128), name="run")
+        for p in net.parameters():
+            p.add_(0.01)
+        compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)])
+    return fast
+
+
+@program
+def trains_in_half_precision():
+    net = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(128, 128), nn.ReLU())]).cuda()
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, capturable=True)
+    scaler = torch.amp.GradScaler("cuda")
+
+    def step(x):
+        opt.zero_grad()
+        with torch.autocast("cuda", torch.float16):
+            loss = net(x).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+        return loss.detach()
+
+    fast = parallel(step, numbers(16, 128))
+    xs = [numbers(16, 128, seed=i) for i in range(3)]
+    xs[1][0, 0] = float("inf")
+    slots = [t for s in opt.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    compare(
+        fast, step, [(x,) for x in xs],
+        [*net.parameters(), *slots, scaler._scale, scaler._growth_tracker],
+    )  # fmt: skip
+    return fast
+
+
+@program
+def a_scaler_that_asks_the_cpu():
+    net, opt = training(torch.optim.SGD, lr=1e-3)
+    scaler = torch.amp.GradScaler("cuda")
+
+    def step(x):
+        opt.zero_grad()
+        loss = sum(b(x).square().mean() for b in net)
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+        return loss.detach()
+
+    refused(step, numbers(16, 64), ["cannot be captured", "fused=True"])
+
+
 # Half precision, other layouts, large and small.
 
 

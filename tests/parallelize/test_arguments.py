@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from depgraph.errors import ApplyError  # noqa: E402
 from depgraph.torch.arguments import Arguments  # noqa: E402
+from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 from depgraph.torch.parallelized import Outputs  # noqa: E402
 
 
@@ -234,3 +235,33 @@ def test_results_are_those_of_the_function(function, given):
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg())
+
+
+def test_casts_that_autocast_keeps_around_calls_are_made_in_each():
+    net = torch.nn.Linear(8, 8)
+    arguments = Arguments(torch.ones(2, 8), gpu="cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        net(torch.ones(2, 8))
+        for _ in range(2):
+            with OperatorLog(torch.device("cpu")) as log:
+                arguments.call(lambda x: net(x).detach())
+            casts = [call.name for call in log.calls].count("aten::_to_copy")
+            assert casts == 3  # of input, weight and bias
+
+
+def test_arguments_by_name_are_told_from_others_in_any_case():
+    x, y = torch.zeros(3), torch.ones(3)
+    arguments = Arguments((x,), {"scale": 2.0, "mask": y}, gpu="cpu")
+    leaves, reason = arguments.matched((y,), {"scale": 2.0, "mask": x})
+    assert (reason, leaves[0] is y, leaves[2] is x) == ("", True, True)
+    others = [
+        ((x,), {"scale": 3.0, "mask": y}, "argument 1 is not 2.0"),
+        ((x,), {"scale": 2.0, "bias": y}, "the arguments are nested in another way"),
+        ((x, 2.0), {"mask": y}, "the arguments are nested in another way"),
+        ((x, 2.0, y), {}, "the arguments are nested in another way"),
+        (([x],), {"scale": 2.0, "mask": y}, "argument 0 is of another kind: list, not a tensor"),
+        ((x,), {"scale": [2.0], "mask": y}, "argument 1 is not 2.0"),
+        ((x,), {"mask": y, "scale": 2.0}, "the arguments are nested in another way"),
+    ]
+    for args, keywords, said in others:
+        assert arguments.matched(args, keywords)[1] == said

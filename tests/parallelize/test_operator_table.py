@@ -298,6 +298,8 @@ OTHERS = {
         *tensors(*[(1, 64, 2, 32)] * 3, dtype=torch.float16), None, None, 64, 64, 0.0, False, False)),
     "_embedding_bag_backward": lambda: with_gradients(
         lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 1]], device=DEVICE), w), X),
+    "_embedding_bag_forward_only": lambda: A._embedding_bag_forward_only(
+        tensors(X)[0], torch.tensor([0, 2, 1, 1], device=DEVICE), torch.tensor([0, 2], device=DEVICE)),
     "_fused_adam": lambda: step("_fused_adam_"),
     "_fused_adamw": lambda: step("_fused_adamw_"),
     "_fused_sgd": lambda: step("_fused_sgd_"),

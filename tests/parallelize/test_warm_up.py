@@ -146,3 +146,14 @@ def test_backward_passes_and_libraries_are_noticed(net):
     training = warmed(step_of(net, torch.optim.SGD(net.parameters(), lr=0.1)), torch.randn(2, 4))
     assert training.uses_libraries
     assert not warmed(lambda x: x.relu() + 1, torch.ones(4)).uses_libraries
+
+
+@pytest.mark.parametrize("name", ["DistributedDataParallel", "FullyShardedDataParallel"])
+def test_what_several_processes_do_together_is_refused_by_name(name, net):
+    wrapper = type(name, (nn.Sequential,), {"__module__": "torch.nn.parallel"})(net)
+    wrapper.requires_grad_(requires_grad=False)
+    for function in (wrapper, lambda x: wrapper(x) * 2):
+        with pytest.raises(ApplyError, match=f"f uses {name}, .*; give the module that it wraps"):
+            warmed(function, torch.ones(2, 4))
+    own = type(name, (nn.Sequential,), {})(net)
+    assert warmed(own, torch.ones(2, 4)).made == ""

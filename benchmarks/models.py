@@ -1,0 +1,296 @@
+"""Public models by `parallelize`, as tables: which run with their real edges alone, and how fast.
+
+``python -m benchmarks models --rows models.jsonl --minutes 10`` measures what is not yet in the
+file, each in a process of its own, until the time is over; run it again to go on.
+``python -m benchmarks models --rows models.jsonl --write docs/models.md`` puts the tables into the
+page. Models that are measured beside their peers run alone. Where others run several `--at-once`
+their times are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any
+
+from pages import replace_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_MEASURE = "depgraph.samples.models.measure"
+_REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
+_OURS, _PLAIN_GRAPH = ("ours", "ours, compiled"), "CUDA graph"
+_BAR = 0.2  # of the figure, of the room of a model
+_DRAWN = {
+    "the better of ours": _OURS,
+    "Opara's rule": ["Opara's rule"],
+    "Nimble's rule": ["Nimble's rule"],
+    "the best of torch.compile": [
+        "torch.compile",
+        "reduce-overhead",
+        "max-autotune",
+        "combo kernels",
+    ],
+}
+_NOISE = 0.97  # of the plain graph's time
+Job = tuple[str, str, int, str]  # model, type, batch, kind
+
+
+def jobs(kinds: Sequence[str], models: Sequence[str]) -> Iterator[Job]:
+    """Yield all that is to be measured, what says most first."""
+    from depgraph.samples.models.zoo import MODELS, TRAINED, TWENTY
+
+    found: list[Job] = []
+    found += [(name, "fp32", 1, "peers") for name in TWENTY]
+    found += [(name, type_, 1, "call") for name in MODELS for type_ in ("fp32", "bf16")]
+    found += [(name, type_, 1, "step") for name in TRAINED for type_ in ("fp32", "bf16")]
+    found += [(name, "fp16", 1, "call") for name in TWENTY]
+    found += [(name, "fp32", 8, "call") for name in TWENTY]
+    found += [(name, "fp32", 1, "compiled") for name in TWENTY]
+    for job in found:
+        if job[3] in kinds and (not models or job[0] in models):
+            yield job
+
+
+def read_rows(path: Path) -> dict[Job, dict[str, Any]]:
+    """Return the rows of a file; of several of one job the last."""
+    if not path.is_file():
+        return {}
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {(row["model"], row["type"], row["batch"], row["kind"]): row for row in rows}
+
+
+def measure(job: Job, rows: Path, seconds: float, *, alone: bool = True) -> None:
+    """Measure one model in a process of its own; add a row even if that ends badly."""
+    name, type_, batch, kind = job
+    words = ["--type", type_, "--batch", str(batch), "--seconds", str(seconds)]
+    words += ["--peers"] if kind == "peers" else ["--kind", kind]
+    words += [] if alone else ["--beside-others"]
+    before = len(read_rows(rows))
+    command = [sys.executable, "-m", _MEASURE, name, *words, "--add-to", str(rows.absolute())]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, said = process.communicate(timeout=seconds)
+        why = f"exit code {process.returncode}: {_last_line(said)}"
+    except subprocess.TimeoutExpired:
+        why = f"not done after {seconds:.0f} s"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode == 0 or (before < len(read_rows(rows)) and job in read_rows(rows)):
+        return
+    row = {"model": name, "type": type_, "batch": batch, "kind": kind, "came": _ERROR, "why": why}
+    with rows.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def measure_all(waiting: list[Job], rows: Path, ends: float, seconds: float, at_once: int) -> None:
+    """Measure what waits until a time, several in processes beside each other."""
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                left = ends - time.monotonic()
+                if not waiting or left < 1:
+                    return
+                job = waiting.pop(0)
+            print(*job, flush=True)
+            measure(job, rows, min(seconds, left), alone=at_once == 1)
+
+    threads = [threading.Thread(target=work) for _ in range(at_once)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def tables(rows: dict[Job, dict[str, Any]]) -> str:
+    """Return what the page shows."""
+    of_models = [row for row in rows.values() if row["kind"] != "peers"]
+    of_peers = [row for row in rows.values() if row["kind"] == "peers" and "ways" in row]
+    parts = [*_coverage(of_models), *_beside(of_peers), *_of_each(of_models)]
+    return "\n".join(parts)
+
+
+def _coverage(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield how many models came to what."""
+    settings = dict.fromkeys((row["kind"], row["type"], row["batch"]) for row in rows)
+    yield "## Coverage\n"
+    heads = (
+        "what", "type", "batch", "models", "PyTorch captures", "end without an error",
+        "re-edged", "plain graph is used", "calls, re-edged",
+    )  # fmt: skip
+    yield f"| {' | '.join(heads)} |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    for kind, type_, batch in settings:
+        own = [r for r in rows if (r["kind"], r["type"], r["batch"]) == (kind, type_, batch)]
+        captured = [row for row in own if row.get("captured")]
+        well = [row for row in captured if row["came"] in {_PLAIN, _EDGED}]
+        edged = [row for row in well if row["came"] == _EDGED]
+        timed = [row for row in edged if row["alone"]]
+        share = f"{len(well)} ({100 * len(well) / len(captured):.0f} %)" if captured else "-"
+        faster = (
+            f"{geometric_mean(r['plain_call_us'] / r['call_us'] for r in timed):.2f}x"
+            if timed else "-"
+        )  # fmt: skip
+        yield (
+            f"| {_NAMES[kind]} | {type_} | {batch} | {len(own)} | {len(captured)} | {share} | "
+            f"{len(edged)} | {len(well) - len(edged)} | {faster} |"
+        )
+    yield ""
+
+
+_NAMES = {"call": "calls", "step": "training steps", "compiled": "calls, the better of both"}
+
+
+def _of_each(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what came of each model."""
+    yield "## Every model\n"
+    heads = "model", "package", "what", "type", "batch", "nodes", "plain graph, us", "call, us"
+    yield f"| {' | '.join(heads)} | faster | graph, or why not |"
+    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|"
+    for row in sorted(rows, key=lambda r: (r["kind"], r.get("package", ""), r["model"], r["type"])):
+        what = f"{row['model']} | {row.get('package', '')} | {_NAMES[row['kind']]} | {row['type']}"
+        if "call_us" in row:
+            numbers = _times(row) if row["alone"] else "- | - | -"
+            yield f"| {what} | {row['batch']} | {row['nodes']} | {numbers} | {row['graph']} |"
+        else:
+            why = row.get("not_captured") or row["why"]
+            text = why.replace("|", "\\|").replace("<", "&lt;")
+            yield f"| {what} | {row['batch']} | - | - | - | - | {text} |"
+    yield ""
+
+
+def _times(row: dict[str, Any]) -> str:
+    before, after = row["plain_call_us"], row["call_us"]
+    return f"{before:.1f} | {after:.1f} | {before / after:.2f}x"
+
+
+def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what each way to call the models takes."""
+    if not rows:
+        return
+    ways = list(dict.fromkeys(way for row in rows for way in row["ways"]))
+    yield "## Beside what others would use\n"
+    yield "Microseconds a call; in brackets where the bits are not the model's own.\n"
+    yield f"| model | {' | '.join(ways)} |"
+    yield f"|---|{'---:|' * len(ways)}"
+    for row in sorted(rows, key=lambda r: r["model"]):
+        cells = [_cell(row["ways"].get(way, {})) for way in ways]
+        yield f"| {row['model']} | {' | '.join(cells)} |"
+    yield ""
+    yield from _compared(rows, ways)
+
+
+def _cell(fact: dict[str, Any]) -> str:
+    if "us" not in fact:
+        return "-"
+    return f"{fact['us']:.1f}" if fact.get("bits_equal") else f"({fact['us']:.1f})"
+
+
+def _best(row: dict[str, Any], ways: Sequence[str]) -> float | None:
+    found = [row["ways"][way]["us"] for way in ways if "us" in row["ways"].get(way, {})]
+    return min(found, default=None)
+
+
+def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
+    """Yield how much faster the better of ours is than each other way, and where it is not."""
+    yield "The better of ours against each, geometric mean over the models that both run:\n"
+    yield "| | faster | behind on |\n|---|---:|---|"
+    for way in (each for each in ways if each not in _OURS):
+        pairs = [(r["model"], _best(r, _OURS), _best(r, [way])) for r in rows]
+        known = [(model, its / mine) for model, mine, its in pairs if mine and its]
+        if known:
+            behind = ", ".join(model for model, factor in known if factor < _NOISE) or "none"
+            yield f"| {way} | {geometric_mean(f for _, f in known):.2f}x | {behind} |"
+    yield ""
+    for row in rows:
+        for way, fact in row["ways"].items():
+            if "why" in fact:
+                yield f"- {row['model']}, {way}: {fact['why']}"
+    yield ""
+
+
+def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
+    """Draw beside the page how much faster than the plain graph each way calls the models."""
+    from depgraph.reports.plots.style import COLOURS, HATCHES, Plot, house_style, new_figure, save
+
+    models = [row for row in rows.values() if "us" in row.get("ways", {}).get(_PLAIN_GRAPH, {})]
+    height = _BAR * len(_DRAWN)
+    with house_style(), tempfile.TemporaryDirectory() as folder:
+        figure = new_figure(0.7 + 0.6 * max(1, len(models)))
+        axes = figure.subplots()
+        for place, (title, ways) in enumerate(_DRAWN.items()):
+            bars = []
+            for y, row in enumerate(models):
+                us = _best(row, ways)
+                if us is not None:
+                    at = y - height / 2 + (place + 0.5) * _BAR
+                    bars.append((at, row["ways"][_PLAIN_GRAPH]["us"] / us))
+            axes.barh(
+                [y for y, _ in bars], [x - 1 for _, x in bars], _BAR, left=1, label=title,
+                facecolor=COLOURS[1 + place], hatch=HATCHES[place], edgecolor="white", linewidth=0,
+            )  # fmt: skip
+        axes.set_yticks(range(len(models)), [row["model"] for row in models])
+        axes.invert_yaxis()
+        axes.set_xlabel("calls, times as fast as those of a plain CUDA graph")
+        axes.axvline(1, color="grey", linewidth=0.6)
+        figure.legend(loc="outside upper center", ncols=2)
+        save(Plot(page.stem, "Calls of public models", "", "", figure), Path(folder))
+        made = Path(folder) / f"{page.stem}.svg"
+        page.with_suffix(".svg").write_bytes(made.read_bytes())
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, or write the page, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--rows", type=Path, required=True, metavar="FILE", help="JSON, a line each"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="write the tables, measure nothing"
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=300.0, help="that one model may take")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N")
+    parser.add_argument("--kinds", nargs="+", default=["peers", "call", "step", "compiled"])
+    parser.add_argument("--models", nargs="+", default=[])
+    chosen = parser.parse_args(words)
+    if chosen.write is not None:
+        page = chosen.write.read_text(encoding="utf-8")
+        text = tables(read_rows(chosen.rows))
+        chosen.write.write_text(replace_tables(page, text), encoding="utf-8")
+        _draw(read_rows(chosen.rows), chosen.write)
+        return
+    done = read_rows(chosen.rows)
+    ends = time.monotonic() + 60 * chosen.minutes
+    waiting = [job for job in jobs(chosen.kinds, chosen.models) if job not in done]
+    alone = [job for job in waiting if job[3] == "peers"]
+    measure_all(alone, chosen.rows, ends, chosen.seconds, 1)
+    beside = [job for job in waiting if job[3] != "peers"]
+    measure_all(beside, chosen.rows, ends, chosen.seconds, chosen.at_once)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Functions that `torch.compile` has made: what they run, and what they allocate."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from depgraph.errors import ApplyError
+from depgraph.torch.executed import Executed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+_ORIGINAL = "_torchdynamo_orig_callable"
+_OWN_GRAPHS = "triton.cudagraphs"
+_RUNS_COMPILED = "_TorchDynamoContext.__call__."  # begins the name of what does
+_RUNS_GRAPHS = "cudagraph_trees.py", "run"  # the file of PyTorch, and its function
+_ALLOCATE = "empty_strided_cuda", "empty_strided_cpu"  # in Inductor's code: no operators
+_HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Let compiled functions run as they were written: what they read and change is seen then."""
+    made: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return made
+
+
+def without_own_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that was compiled with CUDA graphs of its own compiled without them."""
+    tell = getattr(function, "get_compiler_config", None)
+    config = tell() if callable(tell) and hasattr(function, _ORIGINAL) else None
+    if not config or not config.get(_OWN_GRAPHS):
+        return function
+    from torch._inductor import config as usual
+
+    others = usual.get_config_copy()
+    options = {key: config[key] for key in config if config[key] != others.get(key)}
+    original = getattr(function, "_orig_mod", None) or getattr(function, _ORIGINAL)
+    made: Callable[..., Any] = torch.compile(original, options={**options, _OWN_GRAPHS: False})
+    return made
+
+
+def refuse_compiled(run: Callable[[], Any], name: str) -> None:
+    """Run a function that is warm; refuse what it calls that was compiled in a way not handled."""
+    executed = Executed()
+    with executed.listening():
+        run()
+    file, function = _RUNS_GRAPHS
+    stays_compiled = hasattr(TorchDispatchMode, "ignore_compile_internals")
+    for code in executed.codes():
+        if not stays_compiled and code.co_qualname.startswith(_RUNS_COMPILED):
+            raise ApplyError(
+                f"{name} runs a compiled function, which PyTorch {torch.__version__} would not "
+                "compile while its operators are noted",
+                "install a later PyTorch, or give the function as it was written",
+            )
+        if code.co_name == function and code.co_filename.endswith(file):
+            raise ApplyError(
+                f"{name} calls a function that was compiled with CUDA graphs of its own", _HINT
+            )
+
+
+@contextmanager
+def allocations_told(tell: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of each tensor that compiled functions allocate: no operator does."""
+    code = sys.modules.get("torch._inductor.codecache")
+    modules = [] if code is None else code.PyCodeCache.modules
+    scopes = [(vars(module), name) for module in modules for name in _ALLOCATE]
+    before = [(names, name, names[name]) for names, name in scopes if name in names]
+
+    def telling(allocate: Callable[..., Any]) -> Callable[..., Any]:
+        def allocated(*how: Any) -> Any:
+            made = allocate(*how)
+            tell(made)
+            return made
+
+        return allocated
+
+    for names, name, allocate in before:
+        names[name] = telling(allocate)
+    try:
+        yield
+    finally:
+        for names, name, allocate in before:
+            names[name] = allocate

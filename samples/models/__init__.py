@@ -1,0 +1,1 @@
+"""Public models with random weights, and what `parallelize` makes of them."""
