@@ -38,8 +38,10 @@ _BYTES_IN_ONE_CALL = 16_000
 # The same where the arguments hold all that is written as well.
 _IN_PLACE = 60_000
 # Seconds that all functions together are interpreted before what an earlier run compiled is loaded
-# instead, about as long as loading takes; and how much smaller the arguments of one call must be.
+# instead, and one function where others are loaded: about as long as loading takes; and how much
+# smaller the arguments of one call must be.
 _SECONDS_BEFORE_LOADING = 0.03
+_SECONDS_BEFORE_LOADING_MORE = 0.002
 _SHARE_WHERE_KEPT = 0.1
 # Seconds that one function is interpreted, in all runs, before it is compiled, which takes from
 # half a second to five; and steps in which that is noted.
@@ -245,10 +247,10 @@ class CompiledFunction:
         if size > self._most_elements:
             return False
         if not self.is_kept:
-            return (
-                self._seconds_of_earlier_runs + self._seconds_interpreted
-                < _SECONDS_BEFORE_COMPILING
-            )
+            spent = self._seconds_of_earlier_runs + self._seconds_interpreted
+            return spent < _SECONDS_BEFORE_COMPILING
+        if "llvmlite" in sys.modules and self._seconds_interpreted >= _SECONDS_BEFORE_LOADING_MORE:
+            return False
         if _Interpreter.seconds >= _SECONDS_BEFORE_LOADING:
             return False
         return size <= self._most_elements * _SHARE_WHERE_KEPT
