@@ -45,9 +45,9 @@ _NUMBERS = {
     "i1": ctypes.c_int8, "i2": ctypes.c_int16, "i4": ctypes.c_int32, "i8": ctypes.c_int64,
     "u1": ctypes.c_uint8, "u2": ctypes.c_uint16, "u4": ctypes.c_uint32, "u8": ctypes.c_uint64,
 }  # fmt: skip
-# What compiled code calls to allocate an array and to give it back. The record before the data is
-# numba's `MemInfo`: references, two fields of no use here, the address of the data, the size, and
-# one that compiled code does not know.
+# What compiled code calls to allocate an array, and once nobody needs it. The record before the
+# data is numba's `MemInfo`: references, two fields of no use here, the address of the data, the size,
+# and one that compiled code does not know.
 _MEMORY_FIELDS = "{i64, i8*, i8*, i8*, i64}"
 _MEMORY = """
 declare ptr @malloc(i64)
@@ -81,16 +81,6 @@ done:
 }
 define void @NRT_MemInfo_call_dtor(ptr %info) {
   call void @free(ptr %info)
-  ret void
-}
-define void @give_back(ptr %info) {
-  %before = atomicrmw sub ptr %info, i64 1 seq_cst
-  %last = icmp eq i64 %before, 1
-  br i1 %last, label %free, label %done
-free:
-  call void @free(ptr %info)
-  br label %done
-done:
   ret void
 }
 """
@@ -184,20 +174,24 @@ def _result_type(result: Described) -> Any:
     return ctypes.c_void_p if kind == "none" else _NUMBERS[rest[0]]
 
 
+_free: Any = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+
+
 class _Memory:
     """Memory that compiled code has allocated, or that of its arguments."""
 
-    give_back: Any  # set by `_memory`
-    engine: Any
-
     def __init__(self, interface: dict[str, Any], info: int | None, arguments: Any) -> None:
         self.__array_interface__ = interface
-        self._info = info
         self._arguments = None if info else arguments
+        self._references = ctypes.c_int64.from_address(info) if info else None
+        self._free = _free  # which is gone as the interpreter ends
 
     def __del__(self) -> None:
-        if self._info:
-            _Memory.give_back(self._info)
+        if self._references is not None:
+            self._references.value -= 1
+            if self._references.value == 0:
+                self._free(ctypes.addressof(self._references))
 
 
 def _result_of(result: Described, filled: Any, arguments: Any) -> Any:
@@ -335,14 +329,8 @@ def _add_object(engine: Any, code: bytes) -> None:
 
 @cache
 def _memory() -> bytes:
-    """Return the code that allocates arrays, and have them given back by the same."""
+    """Return the code that allocates arrays."""
     code: bytes = _machine().emit_object(_llvm().parse_assembly(_MEMORY))
-    engine = _engine()
-    _add_object(engine, code)
-    engine.finalize_object()
-    give_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("give_back"))
-    _Memory.give_back = staticmethod(give_back)
-    _Memory.engine = engine
     return code
 
 
