@@ -46,8 +46,8 @@ _NUMBERS = {
     "u1": ctypes.c_uint8, "u2": ctypes.c_uint16, "u4": ctypes.c_uint32, "u8": ctypes.c_uint64,
 }  # fmt: skip
 # What compiled code calls to allocate an array, and once nobody needs it. The record before the
-# data is numba's `MemInfo`: references, two fields of no use here, the address of the data, the size,
-# and one that compiled code does not know.
+# data is numba's `MemInfo`: references, two fields of no use here, the address of the data, the
+# size, and one that compiled code does not know.
 _MEMORY_FIELDS = "{i64, i8*, i8*, i8*, i64}"
 _MEMORY = """
 declare ptr @malloc(i64)
