@@ -17,6 +17,7 @@ import importlib.util
 import json
 import os
 import platform
+import struct
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -84,6 +85,7 @@ define void @NRT_MemInfo_call_dtor(ptr %info) {
   ret void
 }
 """
+_SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24
 _ALLOCATES = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
 
 
@@ -261,11 +263,8 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
     called = context.call_conv.get_function_type(returned, made.signature.args)
     words = ["*" if str(word).endswith("*") else str(word) for word in called.args]
     size = context.get_abi_sizeof(context.get_return_type(returned))
-    outside = {
-        function.name
-        for function in library._final_module.functions  # noqa: SLF001
-        if function.is_declaration and not function.name.startswith("llvm.")
-    }
+    code = library._get_compiled_object()  # noqa: SLF001
+    outside = _names_outside(code)
     from numba.core.runtime import nrtdynmod
 
     is_as_said = (
@@ -284,7 +283,29 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
         "allocates": bool(outside & _ALLOCATES),
         "needs": sorted(outside - _ALLOCATES),
     }
-    return MachineCode(about, library._get_compiled_object())  # noqa: SLF001
+    return MachineCode(about, code)
+
+
+def _names_outside(code: bytes) -> set[str]:
+    """Return what an object file needs of others: LLVM ends the process where that is not there.
+
+    ELF-64, as System V Application Binary Interface, "Object Files", lays it out.
+    """
+    if code[:6] != b"\x7fELF\x02\x01":
+        raise NotPortableError
+    (first,) = struct.unpack_from("<Q", code, 0x28)
+    size, number = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, first + i * size) for i in range(number)]
+    found = set()
+    for _, kind, _, _, begin, length, link, *_ in sections:
+        if kind != _SYMBOL_TABLE:
+            continue
+        texts = sections[link][4]
+        for at in range(begin, begin + length, _SYMBOL_BYTES):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if name and section == 0:
+                found.add(code[texts + name : code.index(b"\0", texts + name)].decode())
+    return found
 
 
 def _described(type_: Any) -> Described:

@@ -12,7 +12,14 @@ import pytest
 
 from depgraph.system import machine_code
 from depgraph.system.compiled import compiled
-from depgraph.system.machine_code import Kept, MachineCode, folder_of, types_of
+from depgraph.system.machine_code import (
+    Kept,
+    MachineCode,
+    NotPortableError,
+    folder_of,
+    of_numba,
+    types_of,
+)
 
 pytestmark = pytest.mark.jit_only
 
@@ -99,6 +106,28 @@ def test_what_is_left_as_the_interpreter_ends_is_no_trouble(tmp_path):
 @compiled
 def twice(values):
     return 2 * values
+
+
+@compiled
+def logarithm(value):
+    return np.log(value)
+
+
+def test_what_code_needs_of_others_is_known(monkeypatch):
+    made = logarithm.code_for((2.0,))
+    assert made.about["needs"] == ["log"]
+    monkeypatch.setattr(machine_code, "_is_of_libc", lambda _: False)
+    with pytest.raises(NotPortableError):
+        of_numba(logarithm._uncallable, (np.float32(2),))
+
+
+def test_what_only_numba_can_call_is_called_by_numba():
+    @compiled
+    def lists(n):
+        return [n, n + 1]
+
+    assert lists(3) == [3, 4]
+    assert not isinstance(lists.code_for((3,)), MachineCode)
 
 
 @pytest.fixture
