@@ -17,6 +17,7 @@ import bound_speed
 import contention_speed
 import extract_speed
 import first_run
+import growth
 import large_input
 from figures import section
 from inputs import Options, options, parser
@@ -28,6 +29,7 @@ _PROGRAMS = {
     "large_input": large_input,
     "bound_speed": bound_speed,
     "contention_speed": contention_speed,
+    "growth": growth,
     "against_dataframes": against_dataframes,
 }
 

@@ -103,7 +103,7 @@ def _figure(name: str, command: Sequence[str | Path], chosen: Options) -> Figure
         wall.append(first.wall)
         cpu.append(first.user + first.system)
         ratio.append(cpu[-1] / (later.user + later.system))
-    kept = len(list(cache.rglob("*.nbc")))
+    kept = len(list(cache.rglob("*.code")))
     took = statistics.median(wall)
     return Figure(
         f"first {name}: processor time {seconds(statistics.median(cpu))}, "

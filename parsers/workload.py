@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Extraction, Link
 
 
-_MOST_KERNELS = 1 << 16
+_MOST_KERNELS = 1 << 18
 _ENDS = 2
 TOP = (
     NAME,

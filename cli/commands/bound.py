@@ -36,6 +36,7 @@ from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from depgraph.analysis.answer import Answer
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.options.model import ModelOptions
     from depgraph.cli.suite import Task
+    from depgraph.mechanisms import Mechanism
     from depgraph.reports.tables.table import Report
     from depgraph.scenario.scenario import Scenario
     from depgraph.system.steps import Steps
@@ -198,7 +200,6 @@ def _answer(
 ) -> tuple[Scenario, Answer[BoundTable] | Answer[Comparison]]:
     """Work out what one store answers."""
     from depgraph.analysis.answer import answer_bound, answer_mechanisms
-    from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
     if costs and not mechanisms:
@@ -207,7 +208,7 @@ def _answer(
     if hypothetical and "all" not in mechanisms:
         message = "--hypothetical needs --mechanism all; a mechanism that is named always has a row"
         raise click.UsageError(message)
-    known = find_mechanisms(mechanisms, hypothetical=hypothetical)
+    known = _named(mechanisms, hypothetical=hypothetical) if mechanisms else ()
     scenario = timed_scenario_from(Store(path), kinds, **model)
     sizes, words = sizes_or_default(scenario, sms), invocation_of(path)
     if not known:
@@ -215,6 +216,12 @@ def _answer(
     return scenario, answer_mechanisms(
         scenario, sizes, known, costs=parse_costs(costs), invocation=words, steps=steps
     )
+
+
+def _named(names: tuple[str, ...], *, hypothetical: bool) -> Sequence[Mechanism]:
+    from depgraph.mechanisms import find_mechanisms
+
+    return find_mechanisms(names, hypothetical=hypothetical)
 
 
 def _page_step(sms: float, path: Path) -> list[Step]:

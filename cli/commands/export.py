@@ -156,10 +156,7 @@ def command(
     is_piped = str(output) == "-"
     _refuse_unused(what, schedule_name, mechanisms)
     form = _form_of(what, form, output)
-    if form != _FOLDER:
-        refuse_given({"traces", "as_is"}, f"needs --to {_FOLDER}")
-    elif as_is:
-        refuse_given({"traces"}, "does not go with --as-is")
+    _refuse_of_traces(form, as_is=as_is)
 
     def write(file: Path, *, force: bool) -> None:
         opened = Store(store)
@@ -220,6 +217,14 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
     if message:
         raise click.UsageError(message)
     return form
+
+
+def _refuse_of_traces(form: str, *, as_is: bool) -> None:
+    """Refuse options that say what becomes of traces where none are written."""
+    if form != _FOLDER:
+        refuse_given({"traces", "as_is"}, f"needs --to {_FOLDER}")
+    elif as_is:
+        refuse_given({"traces"}, "does not go with --as-is")
 
 
 def _forms(what: str) -> Collection[str]:

@@ -21,7 +21,6 @@ from depgraph.analysis.outcome import (
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.graph.program import Communication
 from depgraph.mechanisms import Against, Availability
-from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.costs import charges_of, without_launch_costs
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial
@@ -321,6 +320,8 @@ def _all_launched(
     """Return the makespan with all child kernels launched, if a mechanism is about these."""
     if scenario.launches is None or not any(m.needs_launches for m in mechanisms):
         return math.inf
+    from depgraph.mechanisms.child_kernels import Cdp
+
     try:
         return run_mechanism(Cdp(), scenario, charges_of(Cdp(), costs, scenario))[0].makespan
     except DeadlockError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from depgraph.system.text import size_text
@@ -107,6 +106,8 @@ class Mean:
     @classmethod
     def of(cls, size: str, column: str, values: Sequence[float], *, is_predicted: bool) -> Mean:
         """Take the mean of numbers above 0."""
+        from statistics import fmean, stdev
+
         logarithms = [math.log(value) for value in values]
         spread = math.exp(stdev(logarithms)) if len(values) > 1 else None
         mean = math.exp(fmean(logarithms))

@@ -11,7 +11,6 @@ import numpy as np
 from depgraph.graph.kinds import CODES, KIND_OF_CODE, Basis
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, PairSummary, coded_edges, count_pairs
-from depgraph.graph.paths_jit import earliest_finish, longest_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,11 +156,15 @@ class FactoredGraph:
         critical : int32[n_blocks]
             -1 for a block that waits for none.
         """
+        from depgraph.graph.paths_jit import earliest_finish
+
         finish, critical = earliest_finish(self.arrays, durations)
         return finish, critical
 
     def longest_tail(self, durations: BlockTimes) -> BlockTimes:
         """Return the longest path from the start of each block to the end: float64[n_blocks]."""
+        from depgraph.graph.paths_jit import longest_tail
+
         tail: BlockTimes = longest_tail(self.arrays, durations)
         return tail
 

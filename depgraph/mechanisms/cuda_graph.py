@@ -9,6 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
+from depgraph.mechanisms.branches_jit import continue_branches
 from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.serial import graph_paths
@@ -195,9 +196,8 @@ def graph_rules(
     rules = gated(program, launching, Gates.between(source, target, ALL_ENDED))
     if not turned:
         return rules
-    by_branch = np.lexsort((np.arange(len(branch)), -branch))
-    blocks = [np.arange(*program.graph.first_block[k : k + 2]) for k in by_branch]
-    return replace(rules, entry=entry, order=np.concatenate(blocks))
+    order = np.argsort(-branch[program.graph.operation_of_block], kind="stable")
+    return replace(rules, entry=entry, order=order)
 
 
 def _latencies(
@@ -208,22 +208,9 @@ def _latencies(
     An operation continues the branch of the last of them to end that no other continues; after one
     of another branch it starts later. float64[n_operations], int64[n_operations].
     """
-    times = program.kernel_times
     path = graph_paths(program.with_launch(model))
     fork = np.maximum(path, model.fork.value)
-    latency, ended, branch = np.zeros(len(times)), times.copy(), np.arange(len(times))
-    is_continued = np.zeros(len(times), np.bool_)
     sources = source[np.argsort(target, kind="stable")]
-    begin = np.searchsorted(np.sort(target), np.arange(len(times) + 1))
-    for operation in np.flatnonzero(np.diff(begin)).tolist():
-        before = sources[begin[operation] : begin[operation + 1]]
-        ready = ended[before] + fork[operation]
-        own = before[~is_continued[before]]
-        if len(own):
-            last = own[np.argmax(ended[own])]
-            is_continued[last] = True
-            branch[operation] = branch[last]
-            ready[before == last] = ended[last] + path[operation]
-        latency[operation] = ready.max() - ended[before].max()
-        ended[operation] += ready.max()
+    begin = np.searchsorted(np.sort(target), np.arange(len(path) + 1))
+    latency, branch = continue_branches(program.kernel_times, path, fork, begin, sources)
     return latency, branch

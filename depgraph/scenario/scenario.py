@@ -14,7 +14,6 @@ import numpy as np
 from depgraph.dependence.possible import uncertainty
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.described_graph import described_graph
 from depgraph.scenario.prediction_facts import PredictionFacts
 from depgraph.scenario.trust import trust_in
 from depgraph.timing.launch_model import OFF
@@ -271,4 +270,6 @@ class Scenario(PredictionFacts):
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
         """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
+        from depgraph.scenario.described_graph import described_graph
+
         return described_graph(self, level)

@@ -123,8 +123,8 @@ class StoredColumns:
 
     def rows(self, kind: type[_Row]) -> list[_Row]:
         """Return the rows as objects of a class whose fields are columns."""
-        known = self._table.select([field.name for field in fields(kind)])
-        return [kind(**row) for row in known.to_pylist()]
+        columns = [self._table[field.name].to_pylist() for field in fields(kind)]
+        return list(map(kind, *columns))
 
     def demand(self, demands: Demands) -> None:
         """Refuse the table for the first demand that it does not fulfil."""

@@ -11,24 +11,23 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
-import errno
 import gc
 import hashlib
-import io
 import os
-import pickle
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from depgraph.ownership import is_ours, read_ours
+from depgraph.ownership import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from depgraph.system.machine_code import Kept
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -38,12 +37,16 @@ _IN_ONE_CALL = 30_000
 _BYTES_IN_ONE_CALL = 16_000
 # The same where the arguments hold all that is written as well.
 _IN_PLACE = 60_000
-# Seconds that all functions together are interpreted before numba is loaded instead: about as long
-# as loading takes.
-_SECONDS_BEFORE_LOADING = 0.25
-# Seconds that one function is interpreted, where no earlier run has compiled it, before it is.
-# Compiling takes from half a second to five.
+# Seconds that all functions together are interpreted before what an earlier run compiled is loaded
+# instead, and one function where others are loaded: about as long as loading takes; and how much
+# smaller the arguments of one call must be.
+_SECONDS_BEFORE_LOADING = 0.03
+_SECONDS_BEFORE_LOADING_MORE = 0.002
+_SHARE_WHERE_KEPT = 0.1
+# Seconds that one function is interpreted, in all runs, before it is compiled, which takes from
+# half a second to five; and steps in which that is noted.
 _SECONDS_BEFORE_COMPILING = 1.0
+_SECONDS_TOLD = 0.02
 # Numba's own variable. Without compilation nothing need stand between a function and its callers.
 _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
@@ -179,7 +182,7 @@ _complaints: list[Callable[[Path], object]] = []
 
 
 class CompiledFunction:
-    """A function that numba compiles, or loads from its cache, when it is first called."""
+    """A function that numba compiles, unless an earlier run has, when it is first called."""
 
     def __init__(
         self,
@@ -196,34 +199,61 @@ class CompiledFunction:
         self._most_elements = most_elements
         self._options = options
         self._seconds_interpreted = 0.0
-        self._index_state = (0, 0)
-        self._has_entries = False
-        self._dispatcher: Any = None
-        self._chosen: Callable[..., Any] | None = None  # once it is clear that it is compiled
+        self._seconds_untold = 0.0
+        self._code: dict[Any, Callable[..., Any]] = {}  # for the types of arguments
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
         if _interpreter.is_running:
             return self.py_func(*arguments)
-        if self._chosen is not None:
-            return self._chosen(*arguments)
         if self._otherwise is not None and self._is_interpreted(arguments):
             return self._interpret(self._otherwise, arguments)
-        if self._index is not None and not self.is_kept:
+        return self.code_for(arguments)(*arguments)
+
+    def code_for(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return what runs the function on such arguments: loaded, or compiled now."""
+        from depgraph.system.machine_code import types_of
+
+        types = tuple(map(types_of, arguments))
+        code = self._code.get(types)
+        if code is None:
+            with _one_at_a_time:  # a second thread would compile everything once more
+                code = self._code.get(types) or self._load(types) or self._compile(types, arguments)
+                self._code[types] = code
+        return code
+
+    def _load(self, types: Any) -> Callable[..., Any] | None:
+        return self._kept.load(types) if self._kept is not None else None
+
+    def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        from depgraph.system.machine_code import NotPortableError, of_numba
+
+        if self._kept is not None:
             announce_compiling()
-        self._chosen = self.dispatcher
         with _without_collecting():
-            return self._chosen(*arguments)
+            try:
+                made = of_numba(self._uncallable, arguments)
+            except NotPortableError:
+                return cast("Callable[..., Any]", _dispatcher(self.py_func, self._options))
+        if self._kept is not None:
+            self._kept.save(types, made)
+        return made
 
     def _is_interpreted(self, arguments: tuple[Any, ...]) -> bool:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
-        if _Interpreter.is_off:
+        if self._code or _Interpreter.is_off:
             return False
-        if self.size_of(arguments) > self._most_elements:
+        size = self.size_of(arguments)
+        if size > self._most_elements:
             return False
-        if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
-            return True
-        return not self.is_kept and self._seconds_interpreted < _SECONDS_BEFORE_COMPILING
+        if not self.is_kept:
+            spent = self._seconds_of_earlier_runs + self._seconds_interpreted
+            return spent < _SECONDS_BEFORE_COMPILING
+        if "llvmlite" in sys.modules and self._seconds_interpreted >= _SECONDS_BEFORE_LOADING_MORE:
+            return False
+        if _Interpreter.seconds >= _SECONDS_BEFORE_LOADING:
+            return False
+        return size <= self._most_elements * _SHARE_WHERE_KEPT
 
     def _interpret(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         import numpy as np
@@ -236,51 +266,56 @@ class CompiledFunction:
         finally:
             _interpreter.is_running = False
             seconds = time.thread_time() - began
-            self._seconds_interpreted += seconds
             _Interpreter.seconds += seconds
+            self._count(seconds)
 
-    @property
-    def dispatcher(self) -> Any:
-        """What numba makes of the function; the function itself if compilation is off."""
-        with _one_dispatcher:  # a second thread's would compile everything once more
-            if self._dispatcher is None:
-                self._dispatcher = _dispatcher(self.py_func, self._options)
-        return self._dispatcher
+    def _count(self, seconds: float) -> None:
+        """Count how long this function is interpreted, for later runs too."""
+        self._seconds_interpreted += seconds
+        self._seconds_untold += seconds
+        if self._kept is not None and self._seconds_untold >= _SECONDS_TOLD:
+            self._kept.note_interpreted(self._seconds_untold)
+            self._seconds_untold = 0.0
+
+    @cached_property
+    def _seconds_of_earlier_runs(self) -> float:
+        return 0.0 if self._kept is None else self._kept.seconds_interpreted
+
+    @cached_property
+    def _uncallable(self) -> Any:
+        """What numba makes of the function, which nothing links with Python."""
+        return _dispatcher(self.py_func, {**self._options, **_FOR_COMPILED_CODE})
 
     @property
     def _numba_type_(self) -> Any:
         # By this name numba finds the type of an object that compiled code mentions.
-        return self.dispatcher._numba_type_
+        return self._uncallable._numba_type_
 
     @property
     def is_kept(self) -> bool:
         """Whether an earlier run has left a compiled form of today's source on disk."""
-        index = self._index
-        if index is None:
-            return False
-        try:
-            status = index.stat()
-        except OSError:
-            return False
-        state = status.st_mtime_ns, status.st_size
-        if state != self._index_state:
-            # In this order: another thread may ask meanwhile.
-            self._has_entries = _has_entries(self.dispatcher)
-            self._index_state = state
-        return self._has_entries
+        return self._kept is not None and self._kept.is_any
 
     @property
     def can_be_kept(self) -> bool:
         """Whether what is compiled is kept on disk."""
-        return self._index is not None
+        return self._kept is not None
 
-    @property
-    def _index(self) -> Path | None:
-        """The file that says what is kept; None if nothing can be kept."""
-        try:
-            return Path(self.dispatcher._cache._cache_file._index_path)  # noqa: SLF001
-        except AttributeError:
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """The files in which compiled code is kept; None if nothing can be kept."""
+        from depgraph.system.machine_code import Kept, folder_of
+
+        source = Path(self.py_func.__code__.co_filename)
+        folder = folder_of(source)
+        if folder is None:
             return None
+        if not is_ours(folder):
+            _distrust(folder)
+            return None
+        made_of = source.read_bytes() + _imports(self.py_func.__module__)
+        function = f"{source.stem}.{self.py_func.__qualname__}"
+        return Kept(folder, function, made_of + repr(self._options).encode())
 
 
 @contextmanager
@@ -319,10 +354,7 @@ class _Part:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba makes of the function, which nothing links with Python."""
-        import numba
-
-        jit: Any = numba.njit
-        return jit(nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)(self.py_func)
+        return _dispatcher(self.py_func, _FOR_COMPILED_CODE)
 
     @property
     def _numba_type_(self) -> Any:
@@ -332,76 +364,15 @@ class _Part:
         return numba.types.none if self.targetoptions else self.dispatcher._numba_type_
 
 
-def _has_entries(dispatcher: Any) -> bool:
-    """Tell whether the index of a cache holds anything: none of another source or numba does."""
-    try:
-        return bool(dispatcher._cache._cache_file._load_index())  # noqa: SLF001
-    except Exception:  # noqa: BLE001 - whatever a damaged index does to pickle: numba writes it anew
-        return False
-
-
-_one_dispatcher = threading.Lock()
+_one_at_a_time = threading.RLock()
+_FOR_COMPILED_CODE = {"no_cpython_wrapper": True}
 
 
 def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
     jit: Any = numba.njit
-    dispatcher = jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-    with suppress(RuntimeError):  # numba found no folder it may write its cache to
-        dispatcher._cache = _cache_class()(function)  # noqa: SLF001
-    return dispatcher
-
-
-@cache
-def _cache_class() -> type:
-    from numba.core import caching
-
-    base: Any = caching.FunctionCache
-
-    files: Any = caching.IndexDataCacheFile
-
-    class Files(files):  # type: ignore[misc]
-        """Files of the cache, which are unpickled: those that others may have written are not."""
-
-        def _load_index(self) -> Any:
-            # As numba does, but from what was looked at.
-            try:
-                content = io.BytesIO(read_ours(Path(self._index_path)))
-                if pickle.load(content) != self._version:  # noqa: S301 - nobody else wrote it
-                    return {}
-                stamp, known = pickle.load(content)  # noqa: S301 - as above
-            except Exception:  # noqa: BLE001 - of pickle, as damage or an earlier version has it
-                return {}
-            return known if stamp == self._source_stamp else {}
-
-        def _load_data(self, name: str) -> Any:
-            content = read_ours(Path(self._data_path(name)))
-            try:
-                return pickle.loads(content)  # noqa: S301 - as above
-            except Exception as error:  # as above
-                raise OSError(errno.EIO, "is damaged") from error  # which numba takes for missing
-
-    class Cache(base):  # type: ignore[misc]
-        """The cache of numba, which takes note of one file alone and of no name of a field."""
-
-        def __init__(self, function: Callable[..., Any]) -> None:
-            super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
-            folder = Path(self._cache_file._cache_path)  # noqa: SLF001
-            if not is_ours(folder):
-                _distrust(folder)
-                message = "others may write there"
-                raise RuntimeError(message)
-            self._cache_file.__class__ = Files
-            own = self._cache_file._source_stamp  # noqa: SLF001
-            self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
-
-        def _index_key(self, types: Any, codegen: Any) -> Any:
-            fields = tuple(getattr(type_, "fields", None) for type_ in types)
-            key = super()._index_key(types, codegen)  # type: ignore[no-untyped-call, unused-ignore]
-            return *key, fields
-
-    return Cache
+    return jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
 
 
 @cache

@@ -23,6 +23,7 @@ def longest_common_subsequence(a, b, n_tokens):
     """
     partner = np.full(len(a), -1, np.int64)
     by_split = np.zeros(len(b) + 1, np.int64)
+    by_rest = np.zeros(len(b) + 1, np.int64)
     list_of = np.full(n_tokens, -1, np.int64)
     # Every piece cuts `a` in half, so that the pieces in waiting are few.
     waiting = np.empty((2 * _WORD + 2, 4), np.int64)
@@ -58,10 +59,13 @@ def longest_common_subsequence(a, b, n_tokens):
         middle = (a_low + a_high) // 2
         width = b_high - b_low
         by_split[: width + 1] = 0
+        by_rest[: width + 1] = 0
         _add_lengths(a[a_low:middle], b[b_low:b_high], list_of, by_split[: width + 1])
-        _add_lengths(
-            a[middle:a_high][::-1], b[b_low:b_high][::-1], list_of, by_split[: width + 1][::-1]
-        )
+        # Copies: of arrays that run backwards numba would compile a function of its own.
+        backwards = a[middle:a_high][::-1].copy(), b[b_low:b_high][::-1].copy()
+        _add_lengths(backwards[0], backwards[1], list_of, by_rest[: width + 1])
+        for j in range(width + 1):
+            by_split[j] += by_rest[width - j]
         split = b_low + np.argmax(by_split[: width + 1])
         waiting[n_waiting, 0], waiting[n_waiting, 1] = a_low, middle
         waiting[n_waiting, 2], waiting[n_waiting, 3] = b_low, split

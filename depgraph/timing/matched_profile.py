@@ -10,7 +10,6 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.system.text import counted
-from depgraph.timing.align import UNPAIRED
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ class Match:
     @property
     def row(self) -> NDArray[np.int64]:
         """A row of the profile for each kernel, that of the last iteration picked that has one."""
+        from depgraph.timing.align import UNPAIRED
+
         result = np.full(len(self.kernels), UNPAIRED, np.int64)
         for rows in self.rows[self.picked]:
             result[rows >= 0] = rows[rows >= 0]

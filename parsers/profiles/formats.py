@@ -114,22 +114,29 @@ def is_profile(path: Path) -> bool:
 
 
 def _read(path: Path) -> KernelProfile | BlockProfile:
-    from depgraph.parsers.profiles import kineto
-    from depgraph.parsers.simlog import times as simlog
+    format_ = sniff(read_head(path))
+    if format_ == "simlog":
+        from depgraph.parsers.simlog.times import read_simlog
 
+        return read_simlog(path)
+    if format_ == "kineto":
+        from depgraph.parsers.profiles.kineto import read_kineto
+
+        return read_kineto(path)
+    if format_ == "chakra":
+        from depgraph.parsers.profiles.chakra import read_chakra
+
+        return read_chakra(path)
     readers = {
-        "kineto": kineto.read_kineto,
-        "chakra": chakra.read_chakra,
         "nsys-csv": NSYS.read,
         "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
         "ncu": ncu.read_ncu,
         "rocprofv3": rocprof.read_rocprof,
         "nvprof": NVPROF.read,
-        "simlog": simlog.read_simlog,
         "own-csv": own_tables.read_csv_table,
         "own-parquet": own_tables.read_parquet_table,
     }
-    return readers[sniff(read_head(path))](path)
+    return readers[format_](path)
 
 
 def sniff(head: Head) -> Format:

@@ -137,7 +137,8 @@ def kernel_name(name: str) -> str:
 
 def kernel_names(kernels: Iterable[Kernel], copies: Mapping[int, str]) -> Callable[[int], str]:
     """Return what a table calls the kernel of a number, or the copy or memset."""
-    return {**{k.kernel: kernel_name(k.name) for k in kernels}, **copies}.__getitem__
+    known = {k.kernel: k.name for k in kernels}
+    return lambda number: copies[number] if number in copies else kernel_name(known[number])
 
 
 def show_count(value: float | None) -> str:

@@ -54,7 +54,7 @@ def first_run(tmp_path):
         cache = tmp_path / "compiled"
         assert not cache.exists(), "not the first run"
         done = finished(command, tmp_path, environment(NUMBA_CACHE_DIR=str(cache)), code)
-        return FirstRun(done.stdout, done.stderr.splitlines(), len(list(cache.rglob("*.nbi"))))
+        return FirstRun(done.stdout, done.stderr.splitlines(), len(list(cache.rglob("*.code"))))
 
     return run
 
@@ -257,7 +257,7 @@ def test_compiled_code_is_kept_beside_the_sources_where_no_folder_is_named(tmp_p
     log = nvbit_log(tmp_path, of_size=COMPILED_FOR)
     first = finished(["extract", log, "-o", "first.out"], tmp_path, variables)
     assert first.stderr.splitlines().count(FIRST_RUN) == 1
-    assert list((tmp_path / "parsers").rglob("__pycache__/*.nbi"))
+    assert list((tmp_path / "parsers").rglob("__pycache__/*.code"))
     second = finished(["extract", log, "-o", "second.out"], tmp_path, variables)
     assert FIRST_RUN not in second.stderr
 

@@ -41,8 +41,9 @@ def test_the_main_job_loads_neither_pandas_nor_what_only_reports_need(
     tmp_path: Path, sample_trace: Path
 ) -> None:
     loaded = modules_after("extract", str(sample_trace), cwd=tmp_path)
-    assert {"numba", "pyarrow"} <= loaded
+    assert {"llvmlite", "pyarrow"} <= loaded
+    again = modules_after("extract", str(sample_trace), "--force", cwd=tmp_path)
     for_bound = modules_after("bound", "--sms", "80", cwd=tmp_path)
-    assert "numba" not in for_bound  # the graph is small
+    assert "numba" not in again | for_bound  # what it compiles is kept, or the graph is small
     loaded |= for_bound
     assert not loaded & {"pandas", "matplotlib", "networkx", "jinja2", "distributed"}

@@ -104,7 +104,7 @@ def many(n, grid, dependence=""):
     [
         (many(40, 1 << 20), "3145728 blocks; at most 2097152 in all kernels together", 11),
         (many(40, 1 << 24), "grid 16777216; give 1 to 3 whole numbers from 1 to 2097152", 3),
-        (many(70_000, 1), "70000 kernels; at most 65536", 1),
+        (many(2_000, 1), "2000 kernels; at most 1024", 1),
         (many(2, 1 << 19, 'pattern = "one-to-one"'), "one-to-one: k0 and k1 need 524288 joins", 12),
         (many(2, "[512, 512]", 'pattern = "stencil"\nradius = 9999'), "stencil: k0 and k1", 12),
         ("a." * 100_000 + "b = 1\n", "a key of more than 64 parts", 1),
@@ -113,7 +113,10 @@ def many(n, grid, dependence=""):
         ("#" * (17 << 20), "has more than 16 MiB", None),
     ],
 )
-def test_what_would_take_minutes_or_gigabytes_is_refused_first(tmp_path, text, found, line):
+def test_what_would_take_minutes_or_gigabytes_is_refused_first(
+    tmp_path, monkeypatch, text, found, line
+):
+    monkeypatch.setattr("depgraph.parsers.workload._MOST_KERNELS", 1024)
     path = tmp_path / "program.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(TraceError, match=found) as caught:

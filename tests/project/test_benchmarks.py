@@ -39,6 +39,7 @@ def output_of(*arguments: str | Path) -> str:
         ("first_run.py", "first `check`, packaged log"),
         ("bound_speed.py", "all-to-all"),
         ("contention_speed.py", "with contention"),
+        ("growth.py", "networkx"),
         ("against_dataframes.py", "pandas"),
     ],
 )

@@ -19,7 +19,8 @@ NOT_IN_THE_WHEEL = (
     "samples/validation/README.md", "samples/suite/README.md", "samples/suite/recorded.json",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-hardware",
     "samples/validation/measured/h100-unseen", "samples/validation/measured/h200",
-    "samples/validation/measured/predicted.csv", "samples/simulator/README.md", "samples/models/measured/",
+    "samples/validation/measured/predicted.csv", "samples/simulator/README.md",
+    "samples/models/measured/",
 )  # fmt: skip
 
 

@@ -230,3 +230,21 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
             ):
                 state["kernel"] += 1
                 start_kernel()
+
+
+def branches(times, path, fork, sources_of):
+    """Return what `continue_branches` does, from a list of sources for each operation."""
+    latency, ended, branch = [0.0] * len(times), list(times), list(range(len(times)))
+    continued = set()
+    for k, sources in enumerate(sources_of):
+        if not sources:
+            continue
+        free = [s for s in sources if s not in continued]
+        last = max(free, key=lambda s: ended[s], default=None)  # the first of equals
+        if last is not None:
+            continued.add(last)
+            branch[k] = branch[last]
+        ready = max(ended[s] + (path[k] if s == last else fork[k]) for s in sources)
+        latency[k] = ready - max(ended[s] for s in sources)
+        ended[k] += ready
+    return latency, branch

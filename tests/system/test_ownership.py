@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -150,35 +149,31 @@ def test_compiled_code_is_kept_only_where_nobody_else_writes(tmp_path, mode, is_
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert done.stdout.split() == ["2", str(is_kept)], done.stderr
-    assert bool(list(kept.glob("*.nbi"))) == is_kept
+    assert bool(list(kept.glob("*.code"))) == is_kept
     assert ("others may write there" in done.stderr) == (not is_kept)
 
 
-class Boom:
-    def __reduce__(self):
-        return os.system, ("echo unpickled",)
-
-
 @pytest.mark.jit_only
-def test_an_index_that_others_may_have_written_is_not_unpickled(tmp_path):
-    module = tmp_path / "steps.py"
-    module.write_text(STEPS)
+def test_code_that_others_may_have_written_is_not_run(tmp_path):
     script = "import sys; sys.path.insert(0, sys.argv[1]); import steps; print(steps.step(1))"
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
 
-    def run():
+    def kept_by(folder, source):
+        (folder / "__pycache__").mkdir(parents=True, mode=0o755, exist_ok=True)
+        (folder / "steps.py").write_text(source)
         done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path)],
+            [sys.executable, "-c", script, str(folder)],
             capture_output=True, text=True, check=False, env=environment,
         )  # fmt: skip
-        return done.stdout.split()
+        (kept,) = (folder / "__pycache__").glob("*.code")
+        return done.stdout.split(), kept
 
-    (tmp_path / "__pycache__").mkdir(mode=0o755)
-    assert run() == ["2"]
-    (index,) = (tmp_path / "__pycache__").glob("*.nbi")
-    index.write_bytes(pickle.dumps(Boom()))
-    index.chmod(0o666)
-    assert run() == ["2"]
+    _, another = kept_by(tmp_path / "another", STEPS.replace("x + 1", "x + 2"))
+    _, kept = kept_by(tmp_path, STEPS)
+    kept.write_bytes(another.read_bytes())
+    assert kept_by(tmp_path, STEPS) == (["3"], kept)  # as our own it would be run
+    kept.chmod(0o666)
+    assert kept_by(tmp_path, STEPS) == (["2"], kept)
 
 
 @pytest.mark.jit_only

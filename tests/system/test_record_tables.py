@@ -35,5 +35,5 @@ def test_what_a_function_writes_into_records_is_in_the_table(run):
 @pytest.mark.jit_only
 def test_what_is_compiled_writes_the_same():
     paid = accounts()
-    compiled_on_records(pay).dispatcher(paid, 2.0)
+    compiled_on_records(pay).code_for((paid, 2.0))(paid, 2.0)
     assert paid["balance"].tolist() == [3.0, 1.0, 3.0]

@@ -1,0 +1,148 @@
+"""Measure how time and memory of extract and bound grow, and the longest path against networkx.
+
+Times are of processors, beyond those of the smallest input of its kind: what a process takes to
+start does not grow. The longest path of the same blocks is found by depgraph, in memory and in one
+thread, and by ``networkx.dag_longest_path_length``; both must say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from bound_speed import kernel_graph, local_graph, write_graph
+from figures import MB, MIB, Figure, seconds, size
+from inputs import SAMPLE, Options, main, plain_log, toy_log
+from make_large_log import make_large_log
+from measure import DEPGRAPH, Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from depgraph.graph.block_graph import BlockGraph
+
+TITLE = "Growth"
+
+_LOG_BYTES = 100 * MB, 300 * MB, 1000 * MB
+_KERNELS = 10**2, 10**3, 10**4, 10**5
+_BLOCKS = 10**4, 10**5, 10**6
+_IN_NETWORKX = 10**4, 10**5  # blocks; ten times as many take networkx 10 GB
+_BLOCKS_A_KERNEL = 4
+_KERNELS_OF_BLOCKS = 200
+
+
+def measure(chosen: Options) -> Iterator[Figure]:
+    """Yield all figures of this program."""
+    yield from _of_logs(chosen, _LOG_BYTES[:1] if chosen.quick else _LOG_BYTES)
+    kernels = _KERNELS[:2] if chosen.quick else _KERNELS
+    chains = [(n, f"{n:,} kernels in a chain", _chain(n)) for n in kernels]
+    yield from _of_bounds(chosen, chains)
+    sizes = _BLOCKS[:1] if chosen.quick else _BLOCKS
+    local = [(n, f"{n:,} blocks, {10 * n:.0e} edges", _local(n)) for n in sizes]
+    yield from _of_bounds(chosen, local)
+    for n in _IN_NETWORKX[:1] if chosen.quick else _IN_NETWORKX:
+        yield _of_networkx(_local(n))
+
+
+def _chain(kernels: int) -> BlockGraph:
+    return kernel_graph(kernels, _BLOCKS_A_KERNEL, [(k - 1, k) for k in range(1, kernels)])
+
+
+def _local(blocks: int) -> BlockGraph:
+    return local_graph(_KERNELS_OF_BLOCKS, blocks // _KERNELS_OF_BLOCKS)
+
+
+def _of_logs(chosen: Options, sizes: Sequence[int]) -> Iterator[Figure]:
+    log, large = plain_log(chosen, SAMPLE), chosen.work / "large.log"
+    assert log is not None  # noqa: S101
+    out = ["-o", chosen.work / "growth.out", "--force", "-q"]
+    toy = toy_log(chosen)
+    points = [(toy.stat().st_size, "", _least([*_extract(toy), *out], chosen))]
+    for wanted in sizes:
+        make_large_log(log, large, wanted)
+        n_bytes = large.stat().st_size
+        least = _least([*_extract(large), *out], chosen)
+        points.append((n_bytes, f"log of {size(n_bytes)}", least))
+        large.unlink()
+    yield from _figures("extract", points)
+
+
+def _extract(log: Path) -> list[str | Path]:
+    return [*DEPGRAPH, "extract", log]
+
+
+def _of_bounds(chosen: Options, graphs: Sequence[tuple[int, str, BlockGraph]]) -> Iterator[Figure]:
+    points = [(1, "", _bound(_chain(2), chosen))]
+    points += [(n, what, _bound(graph, chosen)) for n, what, graph in graphs]
+    yield from _figures("bound", points)
+
+
+def _bound(graph: BlockGraph, chosen: Options) -> Run:
+    store = chosen.work / "graph.out"
+    write_graph(graph, store)
+    least = _least([*DEPGRAPH, "bound", store, "--sms", "80", "-q"], chosen)
+    shutil.rmtree(store)
+    return least
+
+
+def _least(command: list[str | Path], chosen: Options) -> Run:
+    """Return the run that took least of the processor, after one that compiles."""
+    run(command, chosen.work)
+    runs = [run(command, chosen.work) for _ in range(min(chosen.repeat, 3))]
+    return min(runs, key=_processor)
+
+
+def _processor(one: Run) -> float:
+    return one.user + one.system
+
+
+def _figures(command: str, points: Sequence[tuple[int, str, Run]]) -> Iterator[Figure]:
+    """Yield each point but the first, which only says what starting takes, and its slope."""
+    start = _processor(points[0][2])
+    before: tuple[int, float] | None = None
+    for n, what, one in points[1:]:
+        took = max(_processor(one) - start, 1e-3)
+        slope = ""
+        if before is not None:
+            power = math.log(took / before[1]) / math.log(n / before[0])
+            slope = f", to the power {power:.2f} of the size"
+        before = n, took
+        text = f"{seconds(took)} beyond {seconds(start)}{slope}; peak {one.peak / MIB:.0f} MiB"
+        yield Figure(f"`{command}`, {what}", text)
+
+
+def _of_networkx(graph: BlockGraph) -> Figure:
+    import networkx as nx
+
+    from depgraph.system.compiled import compile_always
+
+    compile_always()
+    durations = graph.cost
+    assert durations is not None  # noqa: S101
+    graph.earliest_finish(durations)  # loads, or compiles
+    began = time.process_time()
+    length = float(graph.earliest_finish(durations)[0].max())
+    ours = time.process_time() - began
+    program = nx.DiGraph()
+    time_of = durations.tolist()
+    end = graph.n_blocks
+    for source, target, _ in graph.edges():
+        pairs = zip(source.tolist(), target.tolist(), strict=True)
+        program.add_weighted_edges_from((one, other, time_of[one]) for one, other in pairs)
+    program.add_weighted_edges_from((block, end, time_of[block]) for block in range(end))
+    began = time.process_time()
+    theirs = nx.dag_longest_path_length(program)
+    took = time.process_time() - began
+    return Figure(
+        f"longest path, {graph.n_blocks:,} blocks, {program.size() - end:,} edges",
+        f"{seconds(ours)}; networkx {seconds(took)}, depgraph is {took / ours:.0f} times as fast",
+        "the same length",
+        math.isclose(theirs, length),
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, TITLE, measure)

@@ -1,0 +1,472 @@
+"""Machine code that numba has made: kept in a file, loaded and called without numba.
+
+Importing numba and setting it up takes longer than most commands compute. What it makes of a
+function for some types of arguments is a piece of machine code that needs neither numba nor
+Python. It is kept with what it was made of (`source_stamp`, `_made_by`), and counts only for these.
+
+Numba passes an array as seven words and more (`_words_of`), bundles as what is in them. Whether it
+does is checked when a function is compiled; what is passed otherwise is not kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import struct
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.ownership import read_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Described = Any  # of a result: how it lies in memory, as lists and texts for JSON
+
+_SUFFIX = ".code"
+_NOTES_A_SECOND = 100
+# By what they are called in LLVM's language, and by NumPy's letters.
+_WORDS = {
+    "i1": ctypes.c_uint8, "i8": ctypes.c_uint8, "i16": ctypes.c_uint16, "i32": ctypes.c_uint32,
+    "i64": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double,
+    "*": ctypes.c_void_p,
+}  # fmt: skip
+_NUMBERS = {
+    "b1": ctypes.c_bool, "f4": ctypes.c_float, "f8": ctypes.c_double,
+    "i1": ctypes.c_int8, "i2": ctypes.c_int16, "i4": ctypes.c_int32, "i8": ctypes.c_int64,
+    "u1": ctypes.c_uint8, "u2": ctypes.c_uint16, "u4": ctypes.c_uint32, "u8": ctypes.c_uint64,
+}  # fmt: skip
+# What compiled code calls to allocate an array, and once nobody needs it. The record before the
+# data is numba's `MemInfo`: references, two fields of no use here, the address of the data, the
+# size, and one that compiled code does not know.
+_MEMORY_FIELDS = "{i64, i8*, i8*, i8*, i64}"
+_MEMORY = """
+declare ptr @malloc(i64)
+declare void @free(ptr)
+define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
+  %wide = zext i32 %align to i64
+  %most = add i64 %wide, 48
+  %all = add i64 %size, %most
+  %info = call ptr @malloc(i64 %all)
+  %none = icmp eq ptr %info, null
+  br i1 %none, label %done, label %fill
+fill:
+  %first = ptrtoint ptr %info to i64
+  %after = add i64 %first, %most
+  %over = urem i64 %after, %wide
+  %data = sub i64 %after, %over
+  store i64 1, ptr %info
+  %dtor = getelementptr i64, ptr %info, i64 1
+  store i64 0, ptr %dtor
+  %dtor_info = getelementptr i64, ptr %info, i64 2
+  store i64 0, ptr %dtor_info
+  %at = getelementptr i64, ptr %info, i64 3
+  store i64 %data, ptr %at
+  %length = getelementptr i64, ptr %info, i64 4
+  store i64 %size, ptr %length
+  %allocator = getelementptr i64, ptr %info, i64 5
+  store i64 0, ptr %allocator
+  br label %done
+done:
+  ret ptr %info
+}
+define void @NRT_MemInfo_call_dtor(ptr %info) {
+  call void @free(ptr %info)
+  ret void
+}
+"""
+_SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24
+_ALLOCATES = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
+
+
+class NotPortableError(Exception):
+    """Numba has made something that only numba can call."""
+
+
+def types_of(argument: Any) -> Any:
+    """Return what decides which machine code an argument needs."""
+    if isinstance(argument, np.ndarray):
+        flags = argument.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return argument.dtype, argument.ndim, layout, flags.writeable, flags.aligned
+    if isinstance(argument, tuple):
+        return type(argument), *map(types_of, argument)
+    if isinstance(argument, int) and argument >= 1 << 63:
+        return np.uint64
+    return type(argument)
+
+
+def _text_of(types: Any) -> str:
+    """Return the same as a text that another process can tell from others."""
+    if isinstance(types, type):
+        fields = getattr(types, "_fields", ())
+        return f"{types.__module__}.{types.__qualname__}{fields}"
+    if isinstance(types, tuple):
+        return f"({', '.join(map(_text_of, types))})"
+    return repr(types)
+
+
+def _words_of(argument: Any, words: list[Any]) -> None:
+    """Append the words that numba's code takes for an argument; nobody owns what is passed."""
+    if isinstance(argument, np.ndarray):
+        address = argument.__array_interface__["data"][0]
+        words += (0, 0, argument.size, argument.itemsize, address)
+        words += argument.shape
+        words += argument.strides
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _words_of(item, words)
+    elif argument is None:
+        words.append(0)
+    else:
+        words.append(argument if isinstance(argument, (int, float)) else argument.item())
+
+
+def _kinds_of(argument: Any) -> Iterator[str]:
+    """Yield for each of these words whether it is an address (``*``), or what number."""
+    if isinstance(argument, np.ndarray):
+        yield from ("*", "*", "i64", "i64", "*", *["i64"] * (2 * argument.ndim))
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from _kinds_of(item)
+    elif argument is None:
+        yield "*"
+    else:
+        dtype = np.asarray(argument).dtype
+        names = {"f4": "float", "f8": "double", "b1": "i1"}
+        yield names.get(dtype.str[1:], f"i{8 * dtype.itemsize}")
+
+
+class _Array(ctypes.Structure):
+    """What numba returns of an array, less its shape and its strides."""
+
+    _fields_ = (
+        ("info", ctypes.c_void_p),
+        ("parent", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("itemsize", ctypes.c_int64),
+        ("data", ctypes.c_void_p),
+    )
+
+
+@cache
+def _array_type(n: int) -> Any:
+    fields = [("head", _Array), ("shape", ctypes.c_int64 * n), ("strides", ctypes.c_int64 * n)]
+    return type("Array", (ctypes.Structure,), {"_fields_": fields})
+
+
+def _result_type(result: Described) -> Any:
+    """Return how a result lies in memory."""
+    kind, *rest = result
+    if kind == "array":
+        return _array_type(rest[1])
+    if kind == "tuple":
+        fields = [(f"item{i}", _result_type(item)) for i, item in enumerate(rest[1])]
+        return type("Items", (ctypes.Structure,), {"_fields_": fields})
+    return ctypes.c_void_p if kind == "none" else _NUMBERS[rest[0]]
+
+
+_free: Any = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+
+
+class _Memory:
+    """Memory that compiled code has allocated, or that of its arguments."""
+
+    def __init__(self, interface: dict[str, Any], info: int | None, arguments: Any) -> None:
+        self.__array_interface__ = interface
+        self._arguments = None if info else arguments
+        self._references = ctypes.c_int64.from_address(info) if info else None
+        self._free = _free  # which is gone as the interpreter ends
+
+    def __del__(self) -> None:
+        if self._references is not None:
+            self._references.value -= 1
+            if self._references.value == 0:
+                self._free(ctypes.addressof(self._references))
+
+
+def _result_of(result: Described, filled: Any, arguments: Any) -> Any:
+    kind, *rest = result
+    if kind == "none":
+        return None
+    if kind == "tuple":
+        items = [
+            _result_of(item, getattr(filled, f"item{i}"), arguments)
+            for i, item in enumerate(rest[1])
+        ]
+        if rest[0] is None:
+            return tuple(items)
+        module, name = rest[0]
+        return getattr(importlib.import_module(module), name)(*items)
+    if kind == "array":
+        head = filled.head
+        interface = {
+            "data": (head.data, False),
+            "shape": tuple(filled.shape),
+            "strides": tuple(filled.strides),
+            "typestr": rest[0],
+            "version": 3,
+        }
+        return np.asarray(_Memory(interface, head.info, arguments))
+    return getattr(filled, "value", filled)  # a field of a structure is a number already
+
+
+class MachineCode:
+    """A compiled function for some types of arguments."""
+
+    def __init__(self, about: dict[str, Any], code: bytes) -> None:
+        self.about = about
+        self.code = code
+        self._engine = _engine()
+        if about["allocates"]:
+            _add_object(self._engine, _memory())
+        _add_object(self._engine, code)
+        self._engine.finalize_object()
+        words: Any = [_WORDS[word] for word in ("*", "*", *about["words"])]
+        call: Any = ctypes.CFUNCTYPE(ctypes.c_int32, *words)
+        self._call = call(self._engine.get_function_address(about["name"]))
+        self._result_type = _result_type(about["result"])
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the code, with the interpreter's lock released."""
+        words: list[Any] = []
+        _words_of(arguments, words)
+        filled = self._result_type()
+        error = ctypes.c_void_p()
+        if self._call(ctypes.addressof(filled), ctypes.addressof(error), *words):
+            message = f"{self.about['name']}: compiled code has failed (out of memory?)"
+            raise MemoryError(message)
+        return _result_of(self.about["result"], filled, arguments)
+
+
+def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
+    """Compile a function of numba's for the types of some arguments, or say that it cannot be."""
+    import numba
+
+    types = tuple(map(numba.typeof, arguments))
+    dispatcher.compile(types)
+    made = dispatcher.overloads[types]
+    context, library = made.target_context, made.library
+    returned = made.signature.return_type
+    result = _described(returned)
+    called = context.call_conv.get_function_type(returned, made.signature.args)
+    words = ["*" if str(word).endswith("*") else str(word) for word in called.args]
+    size = context.get_abi_sizeof(context.get_return_type(returned))
+    code = library._get_compiled_object()  # noqa: SLF001
+    outside = _names_outside(code)
+    from numba.core.runtime import nrtdynmod
+
+    is_as_said = (
+        words == ["*", "*", *_kinds_of(arguments)]
+        and size == ctypes.sizeof(_result_type(result))
+        and str(nrtdynmod._meminfo_struct_type) == _MEMORY_FIELDS  # noqa: SLF001
+        and not library.has_dynamic_globals
+        and all(name in _ALLOCATES or _is_of_libc(name) for name in outside)
+    )
+    if not is_as_said:
+        raise NotPortableError
+    about = {
+        "name": made.fndesc.llvm_func_name,
+        "words": words[2:],
+        "result": result,
+        "allocates": bool(outside & _ALLOCATES),
+        "needs": sorted(outside - _ALLOCATES),
+    }
+    return MachineCode(about, code)
+
+
+def _names_outside(code: bytes) -> set[str]:
+    """Return what an object file needs of others: LLVM ends the process where that is not there.
+
+    ELF-64, as System V Application Binary Interface, "Object Files", lays it out.
+    """
+    if code[:6] != b"\x7fELF\x02\x01":
+        raise NotPortableError
+    (first,) = struct.unpack_from("<Q", code, 0x28)
+    size, number = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, first + i * size) for i in range(number)]
+    found = set()
+    for _, kind, _, _, begin, length, link, *_ in sections:
+        if kind != _SYMBOL_TABLE:
+            continue
+        texts = sections[link][4]
+        for at in range(begin, begin + length, _SYMBOL_BYTES):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if name and section == 0:
+                found.add(code[texts + name : code.index(b"\0", texts + name)].decode())
+    return found
+
+
+def _described(type_: Any) -> Described:
+    """Describe how numba returns something of a type."""
+    from numba import types
+    from numba.np.numpy_support import as_dtype
+
+    if isinstance(type_, types.NoneType):
+        return ["none"]
+    if isinstance(type_, types.BaseTuple):
+        items: Any = type_
+        home = getattr(type_, "instance_class", None)
+        named = [home.__module__, home.__qualname__] if home is not None else None
+        return ["tuple", named, [_described(item) for item in items.types]]
+    if isinstance(type_, types.Array) and not isinstance(type_.dtype, types.Record):
+        return ["array", as_dtype(type_.dtype).str, type_.ndim]
+    if isinstance(type_, (types.Integer, types.Float, types.Boolean)):
+        return ["number", as_dtype(type_).str[1:]]
+    raise NotPortableError
+
+
+@cache
+def _llvm() -> Any:
+    llvm = importlib.import_module("llvmlite.binding")  # which numba brings
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def _machine() -> Any:
+    return _llvm().Target.from_default_triple().create_target_machine(jit=True)
+
+
+def _engine() -> Any:
+    """Return what runs code, apart from all other code: names in it cannot meet."""
+    return _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _machine())
+
+
+def _add_object(engine: Any, code: bytes) -> None:
+    engine.add_object_file(_llvm().ObjectFileRef.from_data(code))
+
+
+@cache
+def _memory() -> bytes:
+    """Return the code that allocates arrays."""
+    code: bytes = _machine().emit_object(_llvm().parse_assembly(_MEMORY))
+    return code
+
+
+@cache
+def _is_of_libc(name: str) -> bool:
+    """Tell whether a function is there without numba."""
+    return hasattr(ctypes.CDLL(None), name)
+
+
+@cache
+def _processor() -> str:
+    """Return what code is made for: this processor, and what numba is told by variables."""
+    llvm = _llvm()
+    told = sorted(
+        item
+        for item in os.environ.items()
+        if item[0].startswith("NUMBA_") and item[0] != "NUMBA_CACHE_DIR"
+    )
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {told}"
+
+
+@cache
+def _makers() -> bytes:
+    """Return the versions of what makes and runs code, without importing it."""
+    found = importlib.util.find_spec("numba")
+    version = Path(found.origin or "").with_name("_version.py") if found else Path()
+    with suppress(OSError):
+        return version.read_bytes() + f"{np.__version__} {platform.python_version()}".encode()
+    return b""
+
+
+class Kept:
+    """The files in which the code of one function is kept; `source` tells what it was made of."""
+
+    def __init__(self, folder: Path, name: str, source: bytes) -> None:
+        self.folder = folder
+        self._name = name
+        self._stamp = hashlib.sha256(source + _makers()).hexdigest()[:16]
+        self._spent = folder / f"{name}-{self._stamp}.interpreted"
+        self._is_any = False
+        self._looked_at = 0
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is code for any types of arguments."""
+        if not self._is_any:
+            changed = self.folder.stat().st_mtime_ns
+            if changed != self._looked_at:
+                found = self.folder.glob(f"{self._name}-{self._stamp}-*{_SUFFIX}")
+                self._is_any = next(found, None) is not None
+                self._looked_at = changed
+        return self._is_any
+
+    @property
+    def seconds_interpreted(self) -> float:
+        """How long this function was interpreted in earlier runs and this one."""
+        with suppress(OSError):
+            return self._spent.stat().st_size / _NOTES_A_SECOND
+        return 0.0
+
+    def note_interpreted(self, seconds: float) -> None:
+        """Count on: a file that many processes may grow at once tells it by its length."""
+        with suppress(OSError), self._spent.open("ab") as notes:
+            notes.write(b"." * round(seconds * _NOTES_A_SECOND))
+
+    def load(self, types: Any) -> MachineCode | None:
+        """Return what an earlier run has made, unless others may have written it."""
+        path = self._path(types)
+        try:
+            head, _, rest = read_ours(path).partition(b"\n")
+            digest, _, code = rest.partition(b"\n")
+            if hashlib.sha256(head + code).hexdigest().encode() != digest:
+                return None
+            about = json.loads(head)
+        except OSError:
+            return None
+        if not all(map(_is_of_libc, about["needs"])):
+            return None
+        return MachineCode(about, code)
+
+    def save(self, types: Any, made: MachineCode) -> None:
+        """Keep code, and drop what was made of an earlier source."""
+        head = json.dumps(made.about).encode()
+        digest = hashlib.sha256(head + made.code).hexdigest().encode()
+        with suppress(OSError):
+            for old in self.folder.glob(f"{self._name}-*"):
+                if not old.name.startswith(f"{self._name}-{self._stamp}"):
+                    old.unlink()
+            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as aside:
+                aside.write(b"\n".join([head, digest, made.code]))
+            Path(aside.name).replace(self._path(types))
+
+    def _path(self, types: Any) -> Path:
+        key = hashlib.sha256(f"{_text_of(types)} {_processor()}".encode()).hexdigest()[:32]
+        return self.folder / f"{self._name}-{self._stamp}-{key}{_SUFFIX}"
+
+
+def folder_of(source: Path) -> Path | None:
+    """Return where the code of a file's functions is kept; None if nowhere.
+
+    In ``NUMBA_CACHE_DIR`` where that is said, else beside the file, else in the user's cache.
+    """
+    digest = hashlib.sha256(str(source.parent).encode()).hexdigest()[:16]
+    own = f"{source.parent.name}_{digest}"
+    if not source.is_file():
+        return None
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
+        folders = [Path(named) / own]
+    else:
+        users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folders = [source.parent / "__pycache__", users / "depgraph" / own]
+    for folder in folders:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None

@@ -1,0 +1,189 @@
+"""Machine code that is kept: what goes in and comes out, and when it does not count."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from depgraph.system import machine_code
+from depgraph.system.compiled import compiled
+from depgraph.system.machine_code import (
+    Kept,
+    MachineCode,
+    NotPortableError,
+    folder_of,
+    of_numba,
+    types_of,
+)
+
+pytestmark = pytest.mark.jit_only
+
+
+class Pair(NamedTuple):
+    left: np.ndarray
+    right: tuple[np.ndarray, int]
+
+
+@compiled
+def everything(pair, scale, nothing, offset):
+    """Return results of every sort, made of arguments of every sort."""
+    total = 0.0
+    for value in pair.left:
+        total += value
+    made = np.zeros((2, len(pair.left)), np.float64)
+    for i in range(len(pair.left)):
+        made[0, i] = pair.left[i] * scale
+        made[1, i] = pair.right[0][i] + pair.right[1]
+    if nothing is None:
+        total += 1
+    return total, len(pair.left), total > 5, made, Pair(made[1], (pair.right[0], offset)), scale
+
+
+def plain(pair, scale, nothing, offset):
+    return everything.py_func(pair, scale, nothing, offset)
+
+
+def same(ours, theirs):
+    if isinstance(theirs, tuple):
+        return type(ours) is type(theirs) and all(map(same, ours, theirs))
+    if isinstance(theirs, np.ndarray):
+        return ours.dtype == theirs.dtype and ours.tolist() == theirs.tolist()
+    return ours == theirs
+
+
+@pytest.mark.parametrize(
+    "left", [np.arange(4.0), np.arange(8.0)[::2], np.arange(0.0), np.arange(4.0)[::-1]]
+)
+@pytest.mark.parametrize("scale", [2, 2.5, np.float32(0.5), np.int8(-3), np.uint64(7), True])
+def test_what_goes_in_and_comes_out_is_what_python_says(left, scale):
+    right = np.arange(10, 10 + len(left), dtype=np.int32)
+    given = Pair(left, (right, -4)), scale, None, np.int64(-1)
+    assert same(everything(*given), plain(*given))
+
+
+def test_results_outlive_arguments_and_one_another():
+    pair = Pair(np.arange(4.0), (np.arange(4, dtype=np.int32), 1))
+    made = everything(pair, 2.0, None, np.int64(0))
+    view, (argument, _) = made[4]
+    expected = view.tolist(), argument.tolist()
+    del made, pair
+    gc.collect()
+    for _ in range(100):
+        everything(Pair(np.ones(4), (np.ones(4, np.int32), 9)), 2.0, None, np.int64(0))
+    assert (view.tolist(), argument.tolist()) == expected
+
+
+def test_memory_is_given_back_once_all_that_refers_to_it_is_gone(monkeypatch):
+    freed = []
+    monkeypatch.setattr(machine_code, "_free", freed.append)
+    made = everything(Pair(np.ones(2), (np.ones(2, np.int32), 0)), 1.0, None, np.int64(0))
+    array, view = made[3], made[4][0]
+    del made, array
+    assert freed == []
+    del view
+    assert len(freed) == 1
+
+
+def test_what_is_left_as_the_interpreter_ends_is_no_trouble(tmp_path):
+    (tmp_path / "steps.py").write_text(
+        "import numpy as np\n"
+        "from depgraph.system.compiled import compiled\n\n"
+        "@compiled\ndef made(n):\n    return np.ones(n)\n\n"
+        "kept = [made(3), made(4)]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import steps; print(steps.kept[1].sum())"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("4.0\n", "")
+
+
+@compiled
+def twice(values):
+    return 2 * values
+
+
+@compiled
+def logarithm(value):
+    return np.log(value)
+
+
+def test_what_code_needs_of_others_is_known(monkeypatch):
+    made = logarithm.code_for((2.0,))
+    assert made.about["needs"] == ["log"]
+    monkeypatch.setattr(machine_code, "_is_of_libc", lambda _: False)
+    with pytest.raises(NotPortableError):
+        of_numba(logarithm._uncallable, (np.float32(2),))
+
+
+def test_what_only_numba_can_call_is_called_by_numba():
+    @compiled
+    def lists(n):
+        return [n, n + 1]
+
+    assert lists(3) == [3, 4]
+    assert not isinstance(lists.code_for((3,)), MachineCode)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    folder = Kept(tmp_path, "twice", b"a source")
+    made = twice.code_for((np.ones(3),))
+    assert isinstance(made, MachineCode)
+    folder.save(types_of((np.ones(3),)), made)
+    return folder
+
+
+def test_what_is_kept_is_loaded_for_the_same_types_alone(kept):
+    loaded = kept.load(types_of((np.arange(3.0),)))
+    assert loaded(np.arange(3.0)).tolist() == [0, 2, 4]
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    for other in (np.ones(3, np.int64), np.ones((3, 1)), np.ones(6)[::2], frozen, 1.0):
+        assert kept.load(types_of((other,))) is None
+    assert Kept(kept.folder, "twice", b"another").load(types_of((np.ones(3),))) is None
+
+
+def test_what_was_made_for_another_processor_or_by_another_numba_does_not_count(kept, monkeypatch):
+    types = types_of((np.ones(3),))
+    monkeypatch.setattr(machine_code, "_processor", lambda: "another")
+    assert kept.load(types) is None
+    monkeypatch.undo()
+    assert kept.load(types) is not None
+    monkeypatch.setattr(machine_code, "_makers", lambda: b"numba 99")
+    assert Kept(kept.folder, "twice", b"a source").load(types) is None
+
+
+@pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.999])
+@pytest.mark.parametrize("damage", ["changed", "cut"])
+def test_a_damaged_file_does_not_count(kept, at, damage):
+    (path,) = kept.folder.glob("*.code")
+    text = bytearray(path.read_bytes())
+    byte = int(at * len(text))
+    text[byte] ^= 1
+    path.write_bytes(text[:byte] if damage == "cut" else text)
+    assert kept.load(types_of((np.ones(3),))) is None
+
+
+def test_what_was_made_of_an_earlier_source_is_dropped(kept):
+    later = Kept(kept.folder, "twice", b"another")
+    later.note_interpreted(0.5)
+    assert later.seconds_interpreted == 0.5
+    later.save(types_of((np.ones(3),)), twice.code_for((np.ones(3),)))
+    assert not kept.is_any or kept.load(types_of((np.ones(3),))) is None
+    assert later.load(types_of((np.ones(3),))) is not None
+
+
+def test_code_is_kept_where_that_is_said_else_beside_the_file_else_nowhere(tmp_path, monkeypatch):
+    source = tmp_path / "module.py"
+    assert folder_of(source) is None
+    source.write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "named"))
+    assert folder_of(source).parent == tmp_path / "named"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert folder_of(source) == tmp_path / "__pycache__"
