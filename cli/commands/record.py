@@ -28,6 +28,8 @@ from depgraph.system.limits import LARGEST_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from depgraph.recorder.block_times import BlockRun
+    from depgraph.recorder.build import Builder
     from depgraph.recorder.raw_recording import RawRecording
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
@@ -110,6 +112,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     "--time-only", is_flag=True,
     help="Only time the program: write STORE.times.json, for the store that is there.",
 )  # fmt: skip
+@click.option(
+    "--block-times", is_flag=True,
+    help="Also run the program for when each block begins and ends, and on which SM.",
+)  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
 @details_option
@@ -127,6 +133,7 @@ def command(
     keep: Path | None,
     no_time: bool,
     time_only: bool,
+    block_times: bool,
     doctor: bool,
     force: bool,
     form: str,
@@ -158,6 +165,9 @@ def command(
     if time_only and (no_time or keep or selection.chooses):
         message = "--time-only times every kernel, of a --region or of all: leave out what chooses"
         raise click.UsageError(message)
+    if block_times and no_time:
+        message = "--block-times go with the times of kernels: leave out --no-time"
+        raise click.UsageError(message)
     task = _Task(program, toolkit, stable_path(output), keep, selection, form, force=force)
     toolkit.check(without="CUPTI" if no_time else "")
     task.refuse_existing(store=not time_only, times=not no_time)
@@ -165,12 +175,14 @@ def command(
     code = 0
     try:
         timed = [] if no_time else task.timed(folder.path)
+        runs = task.block_times(folder.path / "blocks") if block_times else None
         if time_only:
-            task.write_times_alone(timed)
+            task.write_times_alone(timed, runs)
         else:
             code, found = task.recorded(folder.path)
             for left, label in zip(found, _labels(found), strict=True):
-                task.write(left, label, None if no_time else timed, folder.path / "recording")
+                scratch = folder.path / "recording"
+                task.write(left, label, None if no_time else timed, runs, scratch)
     finally:
         folder.remove()
     click.get_current_context().exit(code)
@@ -246,6 +258,41 @@ class _Task:
         in_region = _captures_in(folder)
         return timed_in(folder, in_region=lambda pid: self.selection.in_region or in_region(pid))
 
+    def block_times(self, folder: Path) -> list[BlockRun]:
+        """Run the program for when the blocks of its kernels run."""
+        from depgraph.errors import RecorderError
+        from depgraph.recorder.block_times import block_runs_in, median_block_ns
+        from depgraph.recorder.build import Builder
+        from depgraph.recorder.raw_recording import first_fault_in
+        from depgraph.recorder.run import Selection, record
+
+        builder = Builder(self.toolkit, say=_tell)
+        library, patch = builder.recorder(), self._patch(builder, block_times=True)
+        empty, own = folder / "empty", folder / "program"
+        for each in (empty, own):
+            each.mkdir(parents=True)
+        record([str(builder.empty_kernel())], library, patch, empty, Selection(), block_times=True)
+        patch_ns = median_block_ns(block_runs_in(empty))
+        code = record(self.program, library, patch, own, self.selection, block_times=True)
+        if code:
+            message = f"{self.program[0]} ended with exit code {code} in the run for block times"
+            raise RecorderError(message, "leave out --block-times")
+        runs = block_runs_in(own, _captures_in(own), patch_ns or 0)
+        fault = first_fault_in(own) or first_fault_in(empty)
+        if median_block_ns(runs) is None or patch_ns is None:
+            reason = f" ({fault})" if fault else ""
+            raise RecorderError(f"no block times were measured{reason}", "leave out --block-times")
+        clock = max(run.clock_ns for run in runs)
+        say(
+            f"depgraph: block times: the GPU's clock counts in steps of {clock} ns; an empty block "
+            f"takes {patch_ns} ns as measured"
+        )
+        return runs
+
+    def _patch(self, builder: Builder, *, block_times: bool = False) -> Path:
+        architectures = [architecture for _, architecture in self.toolkit.gpus]
+        return builder.patch(architectures, block_times=block_times)
+
     def recorded(self, folder: Path) -> tuple[int, list[RawRecording]]:
         """Run the program under the recorder; return its exit code and what it left."""
         from depgraph.errors import RecorderError
@@ -254,7 +301,7 @@ class _Task:
         from depgraph.recorder.run import record
 
         builder = Builder(self.toolkit, say=_tell)
-        patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
+        patch = self._patch(builder)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
         has_captures = _captures_in(folder)
         found = read_raw_recordings(folder, has_captures)
@@ -270,7 +317,12 @@ class _Task:
         return code, found
 
     def write(
-        self, left: RawRecording, label: str, timed: list[Events] | None, scratch: Path
+        self,
+        left: RawRecording,
+        label: str,
+        timed: list[Events] | None,
+        runs: list[BlockRun] | None,
+        scratch: Path,
     ) -> None:
         """Write the store of a process on a GPU, and its times where there was a run for them."""
         from depgraph.recorder.times import take_times
@@ -287,7 +339,7 @@ class _Task:
         if self.force:
             remove_stale(store, identity)
         if events:
-            self._write_times(events, store, identity)
+            self._write_times(events, runs, store, identity)
         elif timed is not None:
             say(f"depgraph: {store}: the run for the times launched none of these kernels")
         self._keep_captures(left, scratch.parent, store, identity)
@@ -306,7 +358,7 @@ class _Task:
                 write_captures(made, captures, store=identity)
             wrote(captures_of(store))
 
-    def write_times_alone(self, timed: Sequence[Events]) -> None:
+    def write_times_alone(self, timed: Sequence[Events], runs: list[BlockRun] | None) -> None:
         """Write the times of the process that launched most kernels."""
         from depgraph.errors import RecorderError
         from depgraph.store.store import Store
@@ -317,15 +369,22 @@ class _Task:
                 "look at --region, and whether it runs on the GPU",
             )
         identity = Store(self.output).identity if self.output.exists() else ""
-        self._write_times(max(timed, key=len), self.output, identity)
+        self._write_times(max(timed, key=len), runs, self.output, identity)
         if not identity:
             say(f"depgraph: there is no store {self.output} yet: pass the file with --timing")
 
-    def _write_times(self, events: Events, store: Path, identity: str) -> None:
+    def _write_times(
+        self, events: Events, runs: list[BlockRun] | None, store: Path, identity: str
+    ) -> None:
+        from depgraph.recorder.block_times import with_block_times
         from depgraph.recorder.times import as_trace
         from depgraph.store.companions import times_of, write_companion
         from depgraph.system.output import new_file
 
+        if runs is not None:
+            events, reason = with_block_times(events, runs)
+            if reason:
+                say(f"depgraph: {store}: {reason}")
         path = times_of(store)
         with new_file(path, force=self.force) as made:
             trace = as_trace(events, [name for name, _ in self.toolkit.gpus])

@@ -56,12 +56,15 @@ class Builder:
         self._folder = folder or cache_folder()
         self._say = say
 
-    def patch(self, architectures: Iterable[int]) -> Path:
-        """Return what kernels of some architectures, such as 90, are patched with."""
+    def patch(self, architectures: Iterable[int], *, block_times: bool = False) -> Path:
+        """Return what kernels of some architectures, such as 90, are patched with.
+
+        That notes what they touch, or, with ``block_times``, when their blocks run.
+        """
         nvcc = _needed(self._toolkit.nvcc)
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in sorted(set(architectures))]
         words = [str(nvcc), *codes, *_PATCH, *self._sanitizer_flags()]
-        return self._compiled(words, "patch.cu")
+        return self._compiled(words, "blocks.cu" if block_times else "patch.cu")
 
     def recorder(self) -> Path:
         """Return the library that the driver loads into a program that is recorded."""
@@ -70,6 +73,12 @@ class Builder:
     def modules(self) -> Path:
         """Return the library that the driver loads into a program whose code is wanted."""
         return self._with_sanitizer("modules.cpp")
+
+    def empty_kernel(self) -> Path:
+        """Return a program that launches a kernel that does nothing."""
+        includes = f"-I{_needed(self._toolkit.headers)}"
+        words = [str(_needed(self._toolkit.compiler)), "-std=c++17", "-O2", includes]
+        return self._compiled(words, "empty.cpp", ["-ldl"])
 
     def _with_sanitizer(self, source: str) -> Path:
         sanitizer = _needed(self._toolkit.sanitizer)

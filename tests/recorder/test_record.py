@@ -16,12 +16,14 @@ import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
+from depgraph.recorder.block_times import TIMES
 from depgraph.recorder.build import Builder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
+from depgraph.trace.block_spans import unpacked
 
 KERNEL = {
     "event": "kernel", "grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0],
@@ -34,6 +36,9 @@ import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DEPGRAPH_RECORD_FOLDER"])
 if "timer" in os.environ["CUDA_INJECTION64_PATH"]:
     (folder / "times-1.jsonl").write_text({times!r})
+elif os.environ["DEPGRAPH_RECORD_BLOCKS"]:
+    (folder / "events-1.jsonl").write_text({timed!r})
+    (folder / "sectors-1.bin").write_bytes(bytes.fromhex({spans!r}))
 else:
     (folder / "events-1.jsonl").write_text({events!r})
     (folder / "sectors-1.bin").write_bytes(bytes.fromhex({tables!r}))
@@ -62,6 +67,22 @@ def run_of(number, name, start, **arguments):
     }  # fmt: skip
 
 
+# ~begin, end and SM of each block: of 64, 128, 96 and 160 ns, two kernels of two.
+SPANS = [
+    (2**64 - 1 - begin, begin + taken, sm, (0, 0, 0))
+    for begin, taken, sm in ((1024, 64, 3), (1056, 128, 4), (4096, 96, 0), (4096, 160, 1))
+]
+
+
+def blocks_of(first):
+    """Return what a run for block times leaves of the two kernels."""
+    kernels = [kernel(1, first), kernel(2, "consumer")]
+    return [
+        {"event": "recording", "format": 2, "process": 1},
+        *(each | {"times_at": 64 * place, "times": 2} for place, each in enumerate(kernels)),
+    ]
+
+
 @pytest.fixture
 def recorded(tmp_path):
     """Return a function that makes a program that writes with one kernel, reads with the next."""
@@ -87,6 +108,8 @@ def recorded(tmp_path):
             PROGRAM.format(
                 times="".join(json.dumps(each) + "\n" for each in times),
                 events=text, tables=rows.tobytes().hex(), code=code,
+                timed="".join(json.dumps(event) + "\n" for event in blocks_of(first)),
+                spans=np.array(SPANS, TIMES).tobytes().hex(),
             )
         )  # fmt: skip
         return [sys.executable, str(path)]
@@ -95,13 +118,17 @@ def recorded(tmp_path):
 
 
 @pytest.fixture
-def with_a_gpu(monkeypatch, tmp_path):
+def with_a_gpu(monkeypatch, tmp_path, tmp_path_factory):
     """Let this machine have all that recording needs."""
     monkeypatch.setattr(Toolkit, "requirements", [])
     monkeypatch.setattr(Toolkit, "gpus", [("NVIDIA H100 80GB HBM3", 90)])
     for name in ("recorder", "timer", "patch"):
         built = tmp_path / f"{name}.so"
-        monkeypatch.setattr(Builder, name, lambda *_, built=built: built)
+        monkeypatch.setattr(Builder, name, lambda *_, built=built, **__: built)
+    empty = tmp_path_factory.mktemp("built") / "empty"
+    empty.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py\n")
+    empty.chmod(0o700)
+    monkeypatch.setattr(Builder, "empty_kernel", lambda _: empty)
 
 
 @pytest.mark.usefixtures("with_a_gpu")
@@ -472,3 +499,15 @@ def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recor
     assert read_captures(path, Store(tmp_path / "depgraph.out").identity) == [captured()]
     assert program("record", "--", *words).code == 1
     assert program("record", "--force", "--", *words).code == 0
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path):
+    result = program("record", "--block-times", "--", *recorded())
+    assert result.code == 0, result.err
+    assert "steps of 32 ns; an empty block takes 112 ns" in result.err
+    left = json.loads((tmp_path / "depgraph.out.times.json").read_text())
+    spans = [unpacked(event["args"]["blocks"], 2) for event in left["traceEvents"]]
+    assert [each.duration.tolist() for each in spans] == [[64, 128], [96, 160]]
+    assert [each.begin.tolist() for each in spans] == [[0, 32], [0, 0]]
+    assert [each.sm.tolist() for each in spans] == [[3, 4], [0, 1]]

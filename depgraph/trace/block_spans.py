@@ -1,0 +1,95 @@
+"""When each block of a launch ran, and on which SM, as it was measured."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BLOCKS = 1 << 20  # of a launch: what stands in a profile for more would not be read
+_TICKS, _SM = np.dtype("<u4"), np.dtype("<u2")
+_MOST_NS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSpans:
+    """When the n blocks of a launch ran, by their number within it."""
+
+    begin: NDArray[np.int64]  # ns from the first of them on, whole steps of the clock
+    duration: NDArray[np.int64]  # ns, likewise, measuring included
+    sm: NDArray[np.int64]
+    clock_ns: int  # the step of the GPU's clock
+    patch_ns: int  # what a block that does nothing takes, measured in the same way
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether most blocks take so many steps of the clock that their times can be told apart."""
+        return bool(np.median(self.alone) >= _FEWEST_STEPS * self.clock_ns)
+
+    @property
+    def alone(self) -> NDArray[np.int64]:
+        """Durations without what measuring takes; one step of the clock at least."""
+        return np.maximum(self.duration - self.patch_ns, self.clock_ns)
+
+    @property
+    def resident(self) -> int:
+        """The most blocks that one SM held at a time."""
+        time = np.concatenate([self.begin, self.begin + self.duration])
+        change = np.repeat([1, -1], len(self.begin))
+        sm = np.tile(self.sm, 2)
+        # One that ends goes before one that begins.
+        order = np.lexsort((change, time, sm))
+        held = np.cumsum(change[order])  # 0 behind the last of each SM
+        return int(held.max(initial=0))
+
+    def packed(self) -> dict[str, Any] | None:
+        """Return it as JSON has it; None where it is too much to be kept."""
+        ticks = self.begin // self.clock_ns, self.duration // self.clock_ns
+        if len(self.begin) > MOST_BLOCKS or max(int(t.max()) for t in ticks) > np.iinfo("u4").max:
+            return None
+        columns = *(t.astype(_TICKS) for t in ticks), self.sm.astype(_SM)
+        begin, duration, sm = (base64.b64encode(c.tobytes()).decode() for c in columns)
+        return {
+            "clock_ns": self.clock_ns, "patch_ns": self.patch_ns,
+            "begin": begin, "duration": duration, "sm": sm,
+        }  # fmt: skip
+
+
+_FEWEST_STEPS = 8
+
+
+def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
+    """Return what `BlockSpans.packed` made for so many blocks; None for anything else."""
+    if not isinstance(value, dict) or not 0 < n_blocks <= MOST_BLOCKS:
+        return None
+    clock, patch = value.get("clock_ns"), value.get("patch_ns")
+    if not _is_time(clock, 1) or not _is_time(patch, 0):
+        return None
+    begin = _column(value.get("begin"), _TICKS, n_blocks)
+    duration = _column(value.get("duration"), _TICKS, n_blocks)
+    sm = _column(value.get("sm"), _SM, n_blocks)
+    if begin is None or duration is None or sm is None:
+        return None
+    if clock * int(max(begin.max(), duration.max())) > _MOST_NS:
+        return None
+    return BlockSpans(begin * clock, duration * clock, sm, clock, patch)
+
+
+def _is_time(value: object, least: int) -> bool:
+    return type(value) is int and least <= value <= _MOST_NS
+
+
+def _column(value: object, kind: np.dtype[Any], n: int) -> NDArray[np.int64] | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = np.frombuffer(base64.b64decode(value, validate=True), kind)
+    except (ValueError, binascii.Error):
+        return None
+    return found.astype(np.int64) if len(found) == n else None
