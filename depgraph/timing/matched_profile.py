@@ -124,6 +124,26 @@ class Match:
         return {kernel.kernel: row for kernel, row in rows if row >= 0}
 
     @property
+    def block_times(self) -> dict[int, NDArray[np.float64]]:
+        """Measured times of the blocks of kernels, in `unit`, by kernel number.
+
+        Of several iterations the median of each block. Kernels are left out whose blocks are too
+        short for the clock, and those that are matched by a guess.
+        """
+        spans = self.profile.block_spans
+        found: dict[int, NDArray[np.float64]] = {}
+        if spans is None:
+            return found
+        sure = np.where(self.guessed, UNPAIRED, self.rows)[self.picked]
+        for place, kernel in enumerate(self.kernels):
+            measured = [spans[row] for row in sure[:, place] if row >= 0]
+            times = [s.alone for s in measured if s is not UNKNOWN and s.is_fine]
+            times = [each for each in times if len(each) == kernel.blocks]
+            if times:
+                found[kernel.kernel] = np.median(times, axis=0) * self.scale
+        return found
+
+    @property
     def sites(self) -> dict[int, Site]:
         """Where in the code kernels were launched, by kernel number; empty where unknown."""
         site, sites = self.profile.site, self.profile.sites

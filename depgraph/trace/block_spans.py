@@ -12,7 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_BLOCKS = 1 << 20  # of a launch: what stands in a profile for more would not be read
+MOST_BLOCKS = 1 << 20  # of a launch: more would be a text too long for who reads profiles
+_FEWEST_STEPS = 8
 _TICKS, _SM = np.dtype("<u4"), np.dtype("<u2")
 _MOST_NS = 1 << 40
 
@@ -29,7 +30,7 @@ class BlockSpans:
 
     @property
     def is_fine(self) -> bool:
-        """Whether most blocks take so many steps of the clock that their times can be told apart."""
+        """Whether most blocks take enough steps of the clock for their times to mean much."""
         return bool(np.median(self.alone) >= _FEWEST_STEPS * self.clock_ns)
 
     @property
@@ -59,9 +60,6 @@ class BlockSpans:
             "clock_ns": self.clock_ns, "patch_ns": self.patch_ns,
             "begin": begin, "duration": duration, "sm": sm,
         }  # fmt: skip
-
-
-_FEWEST_STEPS = 8
 
 
 def unpacked(value: object, n_blocks: int) -> BlockSpans | None:

@@ -137,6 +137,6 @@ def test_each_block_has_its_times(run, tmp_path, program):
     assert left.clock_ns == 32
 
 
-def test_more_blocks_than_there_is_room_for_have_no_times(run, tmp_path):
+def test_more_blocks_than_there_is_room_for_have_no_times(run):
     found, _ = run("a large grid", DEPGRAPH_RECORD_BLOCKS="1")
     assert [state for _, state, _ in found] == ["no table", "recorded"]
