@@ -26,10 +26,9 @@ from depgraph.cli.options.values import KernelRange, Whole
 from depgraph.system.limits import LARGEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.recorder.block_times import BlockRun
-    from depgraph.recorder.build import Builder
     from depgraph.recorder.raw_recording import RawRecording
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
@@ -156,7 +155,7 @@ def command(
 
     toolkit = Toolkit()
     if doctor:
-        print_report(doctor_report(toolkit.requirements), form)
+        print_report(doctor_report(toolkit.requirements, toolkit.helpers), form)
         click.get_current_context().exit(not all(each.what for each in toolkit.requirements))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
@@ -171,15 +170,16 @@ def command(
     task = _Task(program, toolkit, stable_path(output), keep, selection, form, force=force)
     toolkit.check(without="CUPTI" if no_time else "")
     task.refuse_existing(store=not time_only, times=not no_time)
+    native = task.compiled(times=not no_time, blocks=block_times, recorder=not time_only)
     folder = WorkFolder(task.output.absolute().parent, "recording")
     code = 0
     try:
-        timed = [] if no_time else task.timed(folder.path)
-        runs = task.block_times(folder.path / "blocks") if block_times else None
+        timed = [] if no_time else task.timed(native, folder.path)
+        runs = task.block_times(native, folder.path / "blocks") if block_times else None
         if time_only:
             task.write_times_alone(timed, runs)
         else:
-            code, found = task.recorded(folder.path)
+            code, found = task.recorded(native, folder.path)
             for left, label in zip(found, _labels(found), strict=True):
                 scratch = folder.path / "recording"
                 task.write(left, label, None if no_time else timed, runs, scratch)
@@ -242,14 +242,42 @@ class _Task:
                 raise click.UsageError(message)
             refuse_existing(self.keep, force=self.force)
 
-    def timed(self, folder: Path) -> list[Events]:
+    def compiled(self, *, times: bool, blocks: bool, recorder: bool) -> dict[str, Path]:
+        """Return the native parts that some runs need, compiled side by side on first use."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from depgraph.cli.progress import step_progress
+        from depgraph.recorder.build import Builder
+
+        builder = Builder(self.toolkit, say=_tell)
+        architectures = [architecture for _, architecture in self.toolkit.gpus]
+        wanted: dict[str, Callable[[], Path]] = {}
+        if times:
+            wanted["timer"] = builder.timer
+        if blocks or recorder:
+            wanted["recorder"] = builder.recorder
+        if blocks:
+            wanted["blocks"] = lambda: builder.patch(architectures, block_times=True)
+            wanted["empty"] = builder.empty_kernel
+        if recorder:
+            wanted["patch"] = lambda: builder.patch(architectures)
+        with step_progress(quiet=is_quiet()) as steps, ThreadPoolExecutor() as pool:
+            steps.begin("compiling the recorder", len(wanted))
+
+            def build(part: Callable[[], Path]) -> Path:
+                made = part()
+                steps.done()
+                return made
+
+            return dict(zip(wanted, pool.map(build, wanted.values()), strict=True))
+
+    def timed(self, native: Mapping[str, Path], folder: Path) -> list[Events]:
         """Run the program for the times of the kernels of each process."""
         from depgraph.errors import RecorderError
-        from depgraph.recorder.build import Builder
         from depgraph.recorder.run import time
         from depgraph.recorder.times import timed_in
 
-        code = time(self.program, Builder(self.toolkit, say=_tell).timer(), folder)
+        code = time(self.program, native["timer"], folder)
         if code:
             raise RecorderError(
                 f"{self.program[0]} ended with exit code {code} before anything was recorded",
@@ -258,20 +286,18 @@ class _Task:
         in_region = _captures_in(folder)
         return timed_in(folder, in_region=lambda pid: self.selection.in_region or in_region(pid))
 
-    def block_times(self, folder: Path) -> list[BlockRun]:
+    def block_times(self, native: Mapping[str, Path], folder: Path) -> list[BlockRun]:
         """Run the program for when the blocks of its kernels run."""
         from depgraph.errors import RecorderError
         from depgraph.recorder.block_times import block_runs_in, median_block_ns
-        from depgraph.recorder.build import Builder
         from depgraph.recorder.raw_recording import first_fault_in
         from depgraph.recorder.run import Selection, record
 
-        builder = Builder(self.toolkit, say=_tell)
-        library, patch = builder.recorder(), self._patch(builder, block_times=True)
+        library, patch = native["recorder"], native["blocks"]
         empty, own = folder / "empty", folder / "program"
         for each in (empty, own):
             each.mkdir(parents=True)
-        record([str(builder.empty_kernel())], library, patch, empty, Selection(), block_times=True)
+        record([str(native["empty"])], library, patch, empty, Selection(), block_times=True)
         patch_ns = median_block_ns(block_runs_in(empty))
         code = record(self.program, library, patch, own, self.selection, block_times=True)
         if code:
@@ -289,20 +315,14 @@ class _Task:
         )
         return runs
 
-    def _patch(self, builder: Builder, *, block_times: bool = False) -> Path:
-        architectures = [architecture for _, architecture in self.toolkit.gpus]
-        return builder.patch(architectures, block_times=block_times)
-
-    def recorded(self, folder: Path) -> tuple[int, list[RawRecording]]:
+    def recorded(self, native: Mapping[str, Path], folder: Path) -> tuple[int, list[RawRecording]]:
         """Run the program under the recorder; return its exit code and what it left."""
         from depgraph.errors import RecorderError
-        from depgraph.recorder.build import Builder
         from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
         from depgraph.recorder.run import record
 
-        builder = Builder(self.toolkit, say=_tell)
-        patch = self._patch(builder)
-        code = record(self.program, builder.recorder(), patch, folder, self.selection)
+        library, patch = native["recorder"], native["patch"]
+        code = record(self.program, library, patch, folder, self.selection)
         has_captures = _captures_in(folder)
         found = read_raw_recordings(folder, has_captures)
         found = [left for left in found if has_captures(left.process)] or found

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ if "timer" in os.environ["CUDA_INJECTION64_PATH"]:
     (folder / "times-1.jsonl").write_text({times!r})
 elif os.environ["DEPGRAPH_RECORD_BLOCKS"]:
     (folder / "events-1.jsonl").write_text({timed!r})
-    (folder / "sectors-1.bin").write_bytes(bytes.fromhex({spans!r}))
+    spans = {empty!r} if folder.name == "empty" else {spans!r}
+    (folder / "sectors-1.bin").write_bytes(bytes.fromhex(spans))
 else:
     (folder / "events-1.jsonl").write_text({events!r})
     (folder / "sectors-1.bin").write_bytes(bytes.fromhex({tables!r}))
@@ -67,11 +69,12 @@ def run_of(number, name, start, **arguments):
     }  # fmt: skip
 
 
-# ~begin, end and SM of each block: of 64, 128, 96 and 160 ns, two kernels of two.
-SPANS = [
-    (2**64 - 1 - begin, begin + taken, sm, (0, 0, 0))
-    for begin, taken, sm in ((1024, 64, 3), (1056, 128, 4), (4096, 96, 0), (4096, 160, 1))
-]
+def span(begin, taken, sm):
+    return (2**64 - 1 - begin, begin + taken, sm, (0, 0, 0))
+
+
+EMPTY = span(512, 64, 0)
+SPANS = [span(1024, 640, 3), span(1056, 1280, 4), span(4096, 960, 0), span(4096, 1600, 1)]
 
 
 def blocks_of(first):
@@ -110,6 +113,7 @@ def recorded(tmp_path):
                 events=text, tables=rows.tobytes().hex(), code=code,
                 timed="".join(json.dumps(event) + "\n" for event in blocks_of(first)),
                 spans=np.array(SPANS, TIMES).tobytes().hex(),
+                empty=np.array([EMPTY] * 4, TIMES).tobytes().hex(),
             )
         )  # fmt: skip
         return [sys.executable, str(path)]
@@ -208,6 +212,7 @@ def test_files_that_exist_are_replaced_by_force_alone(program, recorded, tmp_pat
         (["--keep", "depgraph.out.times.json"], "name another file"),
         (["--gpu-memory", "64GiB"], "at most 32GiB"),
         (["--time-only", "--count", "2"], "leave out what chooses"),
+        (["--block-times", "--no-time"], "leave out --no-time"),
         (["--name", "(?i)gemm"], "only (?:, (?= and (?! are known"),
     ],
 )
@@ -271,6 +276,16 @@ def test_a_machine_without_a_gpu_is_told_so(program, monkeypatch):
     doctor = program("record", "--doctor")
     assert doctor.code == 1
     assert "recording cannot work here yet" in doctor.out
+
+
+@pytest.mark.parametrize("found", [Path("/opt/nvdisasm"), None])
+def test_the_doctor_lists_nvdisasm_and_what_it_costs_to_lack_it(program, monkeypatch, found):
+    monkeypatch.setattr(Toolkit, "requirements", [])
+    monkeypatch.setattr(Toolkit, "nvdisasm", found)
+    doctor = program("record", "--doctor", "--details")
+    assert doctor.code == 0
+    assert f"nvdisasm  {found or 'missing'}" in doctor.out
+    assert ("what no hook sees" in doctor.out) == (found is None)
 
 
 def test_the_program_is_not_optional(program):
@@ -505,9 +520,43 @@ def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recor
 def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path):
     result = program("record", "--block-times", "--", *recorded())
     assert result.code == 0, result.err
-    assert "steps of 32 ns; an empty block takes 112 ns" in result.err
+    assert "steps of 32 ns; an empty block takes 64 ns" in result.err
     left = json.loads((tmp_path / "depgraph.out.times.json").read_text())
     spans = [unpacked(event["args"]["blocks"], 2) for event in left["traceEvents"]]
-    assert [each.duration.tolist() for each in spans] == [[64, 128], [96, 160]]
+    assert [each.duration.tolist() for each in spans] == [[640, 1280], [960, 1600]]
     assert [each.begin.tolist() for each in spans] == [[0, 32], [0, 0]]
     assert [each.sm.tolist() for each in spans] == [[3, 4], [0, 1]]
+    assert (tmp_path / "ran.txt").read_text() == "ran\n" * 4  # the fake empty kernel is one
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "depgraph.out", "depgraph.out.times.json", "program.py", "ran.txt",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_block_times_are_taken_again_beside_a_store(program, recorded):
+    assert program("record", "--no-time", "--", *recorded()).code == 0
+    result = program("record", "--time-only", "--block-times", "--", *recorded())
+    assert result.code == 0, result.err
+    timing = json.loads(program("timing", "depgraph.out.times.json", "--format", "json").out)
+    assert timing["kernels_with_block_times"] == 2
+    assert [row["block_longest"] for row in timing["kernels"]] == [1.216, 1.536]
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_a_program_that_fails_in_the_run_for_block_times_is_named(program, recorded, tmp_path):
+    words = recorded()
+    path = tmp_path / "program.py"
+    path.write_text(path.read_text() + 'if "timer" not in os.environ[library]: os._exit(4)\n')
+    path.write_text(path.read_text().replace("library", '"CUDA_INJECTION64_PATH"'))
+    path.write_text(path.read_text().replace("sys.exit(0)", ""))
+    result = program("record", "--block-times", "--", *words)
+    assert result.code == 1
+    assert "ended with exit code 4 in the run for block times; leave out" in result.err
+    assert not (tmp_path / "depgraph.out").exists()
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_kernels_whose_blocks_were_not_all_measured_are_counted(program, recorded, monkeypatch):
+    monkeypatch.setitem(globals(), "SPANS", [*SPANS[:2], (0, 0, 0, (0, 0, 0)), SPANS[3]])
+    result = program("record", "--block-times", "--", *recorded())
+    assert "depgraph.out: 1 of 2 kernels have no block times" in result.err

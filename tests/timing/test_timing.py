@@ -208,8 +208,8 @@ def test_blocks_take_their_measured_share_of_their_kernel():
     assert found.of_blocks == {0}
     assert found.source == "kernel times and block times of times.json"
     assert (
-        "the blocks of 1 of 2 kernels take their measured times, times 25.00 to 25.00, so that each "
-        "kernel alone takes its own on 1 SMs; elsewhere the blocks of a kernel share its"
+        "the blocks of 1 of 2 kernels take their measured times, times 25.00 to 25.00, so that "
+        "each kernel alone takes its own on 1 SMs; elsewhere the blocks of a kernel share its"
     ) in " ".join(found.assumptions)
 
 
