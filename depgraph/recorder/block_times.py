@@ -24,7 +24,7 @@ TIMES = np.dtype([("not_begin", "<u8"), ("end", "<u8"), ("sm", "<u4"), ("unused"
 Launch = tuple[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockRun:
     """The launches of one process on one GPU, in order, and when their blocks ran."""
 
@@ -82,16 +82,19 @@ def _spans(rows: NDArray[Any], clock: int, patch_ns: int) -> BlockSpans:
     return BlockSpans(begin - begin.min(), end - begin, sm, clock, patch_ns)
 
 
-def with_block_times(events: Events, runs: Sequence[BlockRun]) -> tuple[Events, str]:
-    """Put block times with the events of kernels: those of the run that launched most of the same.
+def with_block_times(events: Events, runs: list[BlockRun]) -> tuple[Events, str]:
+    """Put block times with the events of kernels, and take from `runs` the one that has them.
 
-    The nth launch of a function, grid and block in one run is the nth in the other, if there are
-    as many. Also says of how many kernels there are none, "" if there are of all.
+    It is the one that launched most of the same. The nth launch of a function, grid and block in
+    one is the nth in the other, if there are as many. Also says of how many kernels there are
+    none, "" if there are of all.
     """
-    best = max(runs, key=lambda run: run.shared(events), default=None)
     known: defaultdict[Launch, list[BlockSpans | None]] = defaultdict(list)
-    for launch, spans in [] if best is None else best.launches:
-        known[launch].append(spans)
+    if runs:
+        best = max(runs, key=lambda run: run.shared(events))
+        runs.remove(best)
+        for launch, spans in best.launches:
+            known[launch].append(spans)
     counts = Counter(as_launched(each, each["args"]) for each in _kernels(events))
     left: dict[Launch, Any] = {
         launch: iter(known[launch] if len(known[launch]) == n else [None] * n)
@@ -109,7 +112,7 @@ def with_block_times(events: Events, runs: Sequence[BlockRun]) -> tuple[Events, 
         found.append(event)
     if not missing:
         return found, ""
-    return found, f"{missing} of {counts.total()} kernels have no block times"
+    return found, f"kernels without block times: {missing} of {counts.total()}"
 
 
 def median_block_ns(runs: Sequence[BlockRun]) -> int | None:
