@@ -258,7 +258,7 @@ class _Task:
             wanted["recorder"] = builder.recorder
         if blocks:
             wanted["blocks"] = lambda: builder.patch(architectures, block_times=True)
-            wanted["empty"] = builder.empty_kernel
+            wanted["pause"] = builder.pause
         if recorder:
             wanted["patch"] = lambda: builder.patch(architectures)
         with step_progress(quiet=is_quiet()) as steps, ThreadPoolExecutor() as pool:
@@ -289,29 +289,29 @@ class _Task:
     def block_times(self, native: Mapping[str, Path], folder: Path) -> list[BlockRun]:
         """Run the program for when the blocks of its kernels run."""
         from depgraph.errors import RecorderError
-        from depgraph.recorder.block_times import block_runs_in, median_block_ns
+        from depgraph.recorder.block_times import block_runs_in, patch_ns_in
         from depgraph.recorder.raw_recording import first_fault_in
         from depgraph.recorder.run import Selection, record
 
         library, patch = native["recorder"], native["blocks"]
-        empty, own = folder / "empty", folder / "program"
-        for each in (empty, own):
+        pause, own = folder / "pause", folder / "program"
+        for each in (pause, own):
             each.mkdir(parents=True)
-        record([str(native["empty"])], library, patch, empty, Selection(), block_times=True)
-        patch_ns = median_block_ns(block_runs_in(empty))
+        record([str(native["pause"])], library, patch, pause, Selection(), block_times=True)
+        patch_ns = patch_ns_in(block_runs_in(pause))
         code = record(self.program, library, patch, own, self.selection, block_times=True)
         if code:
             message = f"{self.program[0]} ended with exit code {code} in the run for block times"
             raise RecorderError(message, "leave out --block-times")
         runs = block_runs_in(own, _captures_in(own), patch_ns or 0)
-        fault = first_fault_in(own) or first_fault_in(empty)
-        if median_block_ns(runs) is None or patch_ns is None:
+        if patch_ns is None or not any(run.is_measured for run in runs):
+            fault = first_fault_in(own) or first_fault_in(pause)
             reason = f" ({fault})" if fault else ""
             raise RecorderError(f"no block times were measured{reason}", "leave out --block-times")
         clock = max(run.clock_ns for run in runs)
         say(
-            f"depgraph: block times: the GPU's clock counts in steps of {clock} ns; an empty block "
-            f"takes {patch_ns} ns as measured"
+            f"depgraph: block times: the GPU's clock counts in steps of {clock} ns; measuring adds "
+            f"{patch_ns} ns to a block, which are taken off"
         )
         return runs
 

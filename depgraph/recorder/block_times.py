@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from depgraph.recorder.times import Events
 
 TIMES = np.dtype([("not_begin", "<u8"), ("end", "<u8"), ("sm", "<u4"), ("unused", "<u4", 3)])
+PAUSE_NS = 5000  # of pause.cpp
 Launch = tuple[str, tuple[int, ...]]
 
 
@@ -30,6 +31,11 @@ class BlockRun:
 
     launches: list[tuple[Launch, BlockSpans | None]]
     clock_ns: int  # the step of the GPU's clock, as far as its times show
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there are block times of any launch."""
+        return any(spans is not None for _, spans in self.launches)
 
     def shared(self, events: Events) -> int:
         """Count the launches that are among these events, too."""
@@ -115,10 +121,10 @@ def with_block_times(events: Events, runs: list[BlockRun]) -> tuple[Events, str]
     return found, f"kernels without block times: {missing} of {counts.total()}"
 
 
-def median_block_ns(runs: Sequence[BlockRun]) -> int | None:
-    """Return what a block took in the median; None where none is known."""
+def patch_ns_in(runs: Sequence[BlockRun]) -> int | None:
+    """Return what measuring adds to a block, from a run of pause.cpp; None where none is known."""
     known = [s.duration for run in runs for _, s in run.launches if s is not None]
-    return int(np.median(np.concatenate(known))) if known else None
+    return max(0, int(np.median(np.concatenate(known))) - PAUSE_NS) if known else None
 
 
 def _kernels(events: Events) -> Events:

@@ -74,11 +74,11 @@ class Builder:
         """Return the library that the driver loads into a program whose code is wanted."""
         return self._with_sanitizer("modules.cpp")
 
-    def empty_kernel(self) -> Path:
-        """Return a program that launches a kernel that does nothing."""
+    def pause(self) -> Path:
+        """Return a program that launches a kernel whose blocks do nothing for `PAUSE_NS`."""
         includes = f"-I{_needed(self._toolkit.headers)}"
         words = [str(_needed(self._toolkit.compiler)), "-std=c++17", "-O2", includes]
-        return self._compiled(words, "empty.cpp", ["-ldl"])
+        return self._compiled(words, "pause.cpp", ["-ldl"])
 
     def _with_sanitizer(self, source: str) -> Path:
         sanitizer = _needed(self._toolkit.sanitizer)

@@ -26,7 +26,7 @@ class BlockSpans:
     duration: NDArray[np.int64]  # ns, likewise, measuring included
     sm: NDArray[np.int64]
     clock_ns: int  # the step of the GPU's clock
-    patch_ns: int  # what a block that does nothing takes, measured in the same way
+    patch_ns: int  # what measuring adds to a block
 
     @property
     def is_fine(self) -> bool:
@@ -54,8 +54,8 @@ class BlockSpans:
         ticks = self.begin // self.clock_ns, self.duration // self.clock_ns
         if len(self.begin) > MOST_BLOCKS or max(int(t.max()) for t in ticks) > np.iinfo("u4").max:
             return None
-        columns = *(t.astype(_TICKS) for t in ticks), self.sm.astype(_SM)
-        begin, duration, sm = (base64.b64encode(c.tobytes()).decode() for c in columns)
+        columns = ticks[0].astype(_TICKS), ticks[1].astype(_TICKS), self.sm.astype(_SM)
+        begin, duration, sm = (base64.b64encode(c).decode() for c in columns)
         return {
             "clock_ns": self.clock_ns, "patch_ns": self.patch_ns,
             "begin": begin, "duration": duration, "sm": sm,
@@ -66,8 +66,8 @@ def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
     """Return what `BlockSpans.packed` made for so many blocks; None for anything else."""
     if not isinstance(value, dict) or not 0 < n_blocks <= MOST_BLOCKS:
         return None
-    clock, patch = value.get("clock_ns"), value.get("patch_ns")
-    if not _is_time(clock, 1) or not _is_time(patch, 0):
+    clock, patch = _time(value.get("clock_ns"), 1), _time(value.get("patch_ns"), 0)
+    if clock is None or patch is None:
         return None
     begin = _column(value.get("begin"), _TICKS, n_blocks)
     duration = _column(value.get("duration"), _TICKS, n_blocks)
@@ -79,8 +79,8 @@ def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
     return BlockSpans(begin * clock, duration * clock, sm, clock, patch)
 
 
-def _is_time(value: object, least: int) -> bool:
-    return type(value) is int and least <= value <= _MOST_NS
+def _time(value: object, least: int) -> int | None:
+    return value if type(value) is int and least <= value <= _MOST_NS else None
 
 
 def _column(value: object, kind: np.dtype[Any], n: int) -> NDArray[np.int64] | None:

@@ -17,7 +17,7 @@ import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
-from depgraph.recorder.block_times import TIMES
+from depgraph.recorder.block_times import PAUSE_NS, TIMES
 from depgraph.recorder.build import Builder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
@@ -39,7 +39,7 @@ if "timer" in os.environ["CUDA_INJECTION64_PATH"]:
     (folder / "times-1.jsonl").write_text({times!r})
 elif os.environ["DEPGRAPH_RECORD_BLOCKS"]:
     (folder / "events-1.jsonl").write_text({timed!r})
-    spans = {empty!r} if folder.name == "empty" else {spans!r}
+    spans = {pause!r} if folder.name == "pause" else {spans!r}
     (folder / "sectors-1.bin").write_bytes(bytes.fromhex(spans))
 else:
     (folder / "events-1.jsonl").write_text({events!r})
@@ -73,7 +73,7 @@ def span(begin, taken, sm):
     return (2**64 - 1 - begin, begin + taken, sm, (0, 0, 0))
 
 
-EMPTY = span(512, 64, 0)
+PAUSE = span(512, PAUSE_NS + 64, 0)
 SPANS = [span(1024, 640, 3), span(1056, 1280, 4), span(4096, 960, 0), span(4096, 1600, 1)]
 
 
@@ -113,7 +113,7 @@ def recorded(tmp_path):
                 events=text, tables=rows.tobytes().hex(), code=code,
                 timed="".join(json.dumps(event) + "\n" for event in blocks_of(first)),
                 spans=np.array(SPANS, TIMES).tobytes().hex(),
-                empty=np.array([EMPTY] * 4, TIMES).tobytes().hex(),
+                pause=np.array([PAUSE] * 4, TIMES).tobytes().hex(),
             )
         )  # fmt: skip
         return [sys.executable, str(path)]
@@ -129,10 +129,10 @@ def with_a_gpu(monkeypatch, tmp_path, tmp_path_factory):
     for name in ("recorder", "timer", "patch"):
         built = tmp_path / f"{name}.so"
         monkeypatch.setattr(Builder, name, lambda *_, built=built, **__: built)
-    empty = tmp_path_factory.mktemp("built") / "empty"
-    empty.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py\n")
-    empty.chmod(0o700)
-    monkeypatch.setattr(Builder, "empty_kernel", lambda _: empty)
+    pause = tmp_path_factory.mktemp("built") / "pause"
+    pause.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py\n")
+    pause.chmod(0o700)
+    monkeypatch.setattr(Builder, "pause", lambda _: pause)
 
 
 @pytest.mark.usefixtures("with_a_gpu")
@@ -520,13 +520,13 @@ def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recor
 def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path):
     result = program("record", "--block-times", "--", *recorded())
     assert result.code == 0, result.err
-    assert "steps of 32 ns; an empty block takes 64 ns" in result.err
+    assert "steps of 32 ns; measuring adds 64 ns to a block" in result.err
     left = json.loads((tmp_path / "depgraph.out.times.json").read_text())
     spans = [unpacked(event["args"]["blocks"], 2) for event in left["traceEvents"]]
     assert [each.duration.tolist() for each in spans] == [[640, 1280], [960, 1600]]
     assert [each.begin.tolist() for each in spans] == [[0, 32], [0, 0]]
     assert [each.sm.tolist() for each in spans] == [[3, 4], [0, 1]]
-    assert (tmp_path / "ran.txt").read_text() == "ran\n" * 4  # the fake empty kernel is one
+    assert (tmp_path / "ran.txt").read_text() == "ran\n" * 4  # the fake pause is one
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "depgraph.out", "depgraph.out.times.json", "program.py", "ran.txt",
     ]  # fmt: skip

@@ -1,5 +1,5 @@
-// Launches a kernel that does nothing a few times: what its blocks take is what measuring takes. The
-// driver compiles it, for whatever GPU there is.
+// Launches a kernel that does nothing for 5 us a few times: what its blocks take beyond that is what
+// measuring takes. The driver compiles it, for whatever GPU there is.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -9,10 +9,20 @@ const char* KERNEL = R"(
 .version 7.0
 .target sm_70
 .address_size 64
-.visible .entry depgraph_empty() { ret; }
+.visible .entry depgraph_pause() {
+    .reg .u64 %begin, %now;
+    .reg .pred %is_early;
+    mov.u64 %begin, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %is_early, %now, 5000;
+    @%is_early bra again;
+    ret;
+}
 )";
 
-constexpr int LAUNCHES = 20, BLOCKS = 64, THREADS = 128;
+constexpr int LAUNCHES = 20, BLOCKS = 64, THREADS = 32;
 
 void* driver = nullptr;
 
@@ -32,15 +42,15 @@ int main() {
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    CUfunction empty;
+    CUfunction pause;
     if (driver == nullptr || !DONE(cuInit, 0) || !DONE(cuDeviceGet, &device, 0)
         || !DONE(cuDevicePrimaryCtxRetain, &context, device) || !DONE(cuCtxSetCurrent, context)
         || !DONE(cuModuleLoadData, &module, KERNEL)
-        || !DONE(cuModuleGetFunction, &empty, module, "depgraph_empty")) {
+        || !DONE(cuModuleGetFunction, &pause, module, "depgraph_pause")) {
         return 1;
     }
     for (int i = 0; i < LAUNCHES; ++i) {
-        if (!DONE(cuLaunchKernel, empty, BLOCKS, 1, 1, THREADS, 1, 1, 0, nullptr, nullptr, nullptr)
+        if (!DONE(cuLaunchKernel, pause, BLOCKS, 1, 1, THREADS, 1, 1, 0, nullptr, nullptr, nullptr)
             || !DONE(cuStreamSynchronize, nullptr)) {
             return 1;
         }
