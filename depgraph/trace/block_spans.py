@@ -51,15 +51,21 @@ class BlockSpans:
 
     def packed(self) -> dict[str, Any] | None:
         """Return it as JSON has it; None where it is too much to be kept."""
-        ticks = self.begin // self.clock_ns, self.duration // self.clock_ns
-        if len(self.begin) > MOST_BLOCKS or max(int(t.max()) for t in ticks) > np.iinfo("u4").max:
+        begin, duration = self.begin // self.clock_ns, self.duration // self.clock_ns
+        most = int(max(begin.max(), duration.max()))
+        if len(begin) > MOST_BLOCKS or most > np.iinfo(_TICKS).max:
             return None
-        columns = ticks[0].astype(_TICKS), ticks[1].astype(_TICKS), self.sm.astype(_SM)
-        begin, duration, sm = (base64.b64encode(c).decode() for c in columns)
         return {
-            "clock_ns": self.clock_ns, "patch_ns": self.patch_ns,
-            "begin": begin, "duration": duration, "sm": sm,
-        }  # fmt: skip
+            "clock_ns": self.clock_ns,
+            "patch_ns": self.patch_ns,
+            "begin": _as_text(begin, _TICKS),
+            "duration": _as_text(duration, _TICKS),
+            "sm": _as_text(self.sm, _SM),
+        }
+
+
+def _as_text(values: NDArray[np.int64], kind: np.dtype[Any]) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
 def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
