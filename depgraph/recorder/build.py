@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from depgraph.errors import RecorderError
 from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import sees_tiles
-from depgraph.system.work_folder import WorkFolder
+from depgraph.system.work_folder import WorkFolder, one_line_errors, work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -152,15 +152,14 @@ def _latest(header: str, name: str) -> str:
 
 
 def _compile(command: Sequence[str], target: Path) -> None:
-    try:
-        handle, made = tempfile.mkstemp(dir=target.parent)
-        os.close(handle)
-    except OSError as error:
-        raise RecorderError(f"{target.parent}: {error.strerror}", "make room there") from None
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own compiler
-            [*command, "-o", made], capture_output=True, text=True, check=False
-        )
+    with one_line_errors(target.parent), work_folder(target.parent, "compiling") as folder:
+        made = folder / target.name
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
+                [*command, "-o", str(made)], capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             reason = next((line for line in lines if "error" in line or "fatal" in line), "")
@@ -168,9 +167,5 @@ def _compile(command: Sequence[str], target: Path) -> None:
                 f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
                 "depgraph record --doctor shows which tools are used",
             )
-        Path(made).chmod(0o700)
-        Path(made).replace(target)
-    except OSError as error:
-        raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None
-    finally:
-        Path(made).unlink(missing_ok=True)
+        made.chmod(0o700)
+        made.replace(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.block_times import PAUSE_NS, TIMES
-from depgraph.recorder.build import Builder
+from depgraph.recorder.build import Builder, cache_folder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
@@ -310,7 +311,7 @@ def tools(folder, *, nvcc="exit 0"):
 
 def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls')
+    tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls; for made; do :; done; : > $made')
     first = Builder(Toolkit(), tmp_path / "kept").patch([90, 90])
     assert Builder(Toolkit(), tmp_path / "kept").patch([90]) == first
     assert Builder(Toolkit(), tmp_path / "kept").patch([90, 80]) != first
@@ -318,6 +319,24 @@ def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
     ninety, eighty = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in (90, 80))
     assert [line.split(" -fatbin")[0] for line in calls] == [ninety, f"{eighty} {ninety}"]
     assert "-DDEPGRAPH_NO_TILES" in calls[0]  # the API's header has no hook for tiles
+
+
+def test_an_interrupt_while_something_is_compiled_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tools(tmp_path / "cuda", nvcc=f": > {tmp_path}/began; exec sleep 60")
+    script = """
+from depgraph.recorder.build import Builder
+from depgraph.recorder.toolkit import Toolkit
+from depgraph.system.interrupts import end_on_signals
+end_on_signals()
+Builder(Toolkit()).patch([90])
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    wait_until((tmp_path / "began").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    assert not list(cache_folder().iterdir())
 
 
 def test_a_compiler_that_fails_is_named_with_its_reason(tmp_path, monkeypatch):
