@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from waiting import wait_until
 
 import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
+from depgraph.cli import progress
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.block_times import PAUSE_NS, TIMES
@@ -25,6 +27,7 @@ from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
+from depgraph.system.steps import Steps
 from depgraph.trace.block_spans import unpacked
 
 KERNEL = {
@@ -549,6 +552,26 @@ def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "depgraph.out", "depgraph.out.times.json", "program.py", "ran.txt",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [([], 3), (["--no-time"], 2), (["--block-times"], 5), (["--time-only"], 1)],
+)
+def test_a_bar_counts_the_parts_that_are_compiled(program, recorded, monkeypatch, words, parts):
+    told = []
+
+    class Told(Steps):
+        def begin(self, what, steps):
+            told.append((what, steps))
+
+        def done(self):
+            told.append("done")
+
+    monkeypatch.setattr(progress, "step_progress", lambda **_: nullcontext(Told()))
+    assert program("record", *words, "--", *recorded()).code == 0
+    assert told == [("compiling the recorder", parts)] + ["done"] * parts
 
 
 @pytest.mark.usefixtures("with_a_gpu")
