@@ -95,6 +95,7 @@ def match_report(match: Match, estimated: Estimates) -> Report:
 def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernels) -> Table:
     times = match.duration.tolist()
     total = float(np.nansum(match.duration)) + sum(estimated.times.values())
+    resident = match.resident
     rows = []
     for kernel, status, row, time, spread in zip(
         match.kernels, match.status, match.row.tolist(), times, match.spread.tolist(), strict=True
@@ -102,7 +103,8 @@ def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernel
         name = match.profile.name[row] if row >= 0 else None
         if kernel.kernel in estimated.times:
             status, time = ESTIMATED, estimated.times[kernel.kernel]  # noqa: PLW2901
-        of_blocks = _median_and_longest(blocks.get(kernel.kernel)) if blocks else ()
+        own = blocks.get(kernel.kernel)
+        of_blocks = (*_median_and_longest(own), resident.get(kernel.kernel)) if blocks else ()
         rows.append(
             (kernel.kernel, kernel.name, kernel.grid, status, name, time,
              *[spread] * (len(match.rows) > 1), time / total if total else 0.0,
@@ -127,6 +129,7 @@ def _of_blocks(unit: str) -> list[Column]:
     return [
         Column("block_median", "median block", unit, _number_or_none),
         Column("block_longest", "longest block", unit, _number_or_none),
+        Column("resident", "blocks on an SM", show=_number_or_none),
     ]
 
 

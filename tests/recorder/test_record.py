@@ -582,6 +582,7 @@ def test_block_times_are_taken_again_beside_a_store(program, recorded):
     timing = json.loads(program("timing", "depgraph.out.times.json", "--format", "json").out)
     assert timing["kernels_with_block_times"] == 2
     assert [row["block_longest"] for row in timing["kernels"]] == [1.216, 1.536]
+    assert [row["resident"] for row in timing["kernels"]] == [1, 1]
 
 
 @pytest.mark.usefixtures("with_a_gpu")

@@ -229,6 +229,15 @@ def test_block_times_that_tell_nothing_are_left_out(spans):
     assert not found.of_blocks
 
 
+def test_more_blocks_on_an_sm_than_limits_allow_are_told():
+    graph, match = launches_of(spans_of([200, 400], sm=[5, 5]))
+    assert match.resident == {0: 2}
+    found = build_scenario(graph, match.kernels, profile=match.profile, fixed_occupancy=1)
+    assert "of kernel 0: 2 and not 1 of kernel 0" in " ".join(found.assumptions)
+    found = build_scenario(graph, match.kernels, profile=match.profile, fixed_occupancy=2)
+    assert "were seen to hold more" not in " ".join(found.assumptions)
+
+
 def test_of_several_iterations_each_block_takes_its_median():
     graph, match = launches_of(spans_of([200, 400]), spans_of([220, 400]), names="aa")
     once = graph_of([2], [], cost=[1, 1])
