@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
     from depgraph.recorder.times import Events
 
-TIMES = np.dtype([("not_begin", "<u8"), ("end", "<u8"), ("sm", "<u4"), ("unused", "<u4", 3)])
+TIMES = np.dtype(
+    [
+        ("not_begin", "<u8"), ("end", "<u8"), ("sm", "<u4"), ("began", "<u4"), ("left", "<u4"),
+        ("left_cycle", "<u4"),
+    ]
+)  # fmt: skip
+_LONG = 1 << 31  # cycles of which the lower half does not tell
+_STEPS = 100  # of the clock, that tell how fast cycles are
 PAUSE_NS = 5000  # of pause.cpp
 Launch = tuple[str, tuple[int, ...]]
 
@@ -53,16 +60,24 @@ def block_runs_in(
 def _run(left: RawRecording, patch_ns: int) -> BlockRun:
     kernels = [event for event in left.events if event["event"] == "kernel"]
     rows = [_rows(left, kernel) for kernel in kernels]
-    clock = _clock([row for row in rows if row is not None])
+    there = [each for each in rows if each is not None]
+    clock = _step_of_clock(there)
+    usual = _ns_per_cycle(np.concatenate(there), 0.0) if there else 0.0
+
+    def spans(rows: NDArray[Any]) -> BlockSpans:
+        enough = _of_timed(rows)[0].sum() >= _STEPS * clock
+        rate = _ns_per_cycle(rows, usual) if enough else usual
+        return _spans(rows, rate, clock, patch_ns)
+
     launches = [
-        (as_launched(kernel, kernel), None if row is None else _spans(row, clock, patch_ns))
-        for kernel, row in zip(kernels, rows, strict=True)
+        (as_launched(kernel, kernel), None if each is None or not usual else spans(each))
+        for kernel, each in zip(kernels, rows, strict=True)
     ]
     return BlockRun(launches, clock)
 
 
 def _rows(left: RawRecording, kernel: dict[str, Any]) -> NDArray[Any] | None:
-    """Return the begin, end and SM of each block; None where not all of them ran to their end."""
+    """Return what was noted of each block; None where not all of them ran to their end."""
     if kernel["state"] != "recorded" or not kernel.get("times"):
         return None
     at = kernel["times_at"]
@@ -70,22 +85,53 @@ def _rows(left: RawRecording, kernel: dict[str, Any]) -> NDArray[Any] | None:
     if len(raw) < kernel["times"] * TIMES.itemsize:
         return None
     rows = np.frombuffer(raw.tobytes(), TIMES)
-    begin = ~rows["not_begin"]
-    is_whole = (rows["not_begin"] > 0) & (rows["end"] >= begin)
+    is_whole = (rows["not_begin"] > 0) & (rows["end"] >= ~rows["not_begin"])
     return rows if is_whole.all() else None
 
 
-def _clock(tables: Sequence[NDArray[Any]]) -> int:
-    """Return the step of the clock: all that it showed are multiples."""
-    steps = [np.gcd.reduce(np.append(~rows["not_begin"], rows["end"])) for rows in tables]
-    return int(np.gcd.reduce(np.array(steps, np.uint64))) if steps else 1
+def _is_timed(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which blocks read the GPU's clock, and are not too long for what they kept of it."""
+    is_short = rows["end"] + rows["not_begin"] + 1 < _LONG
+    return is_short & (rows["left_cycle"] > 0)
 
 
-def _spans(rows: NDArray[Any], clock: int, patch_ns: int) -> BlockSpans:
-    begin = (~rows["not_begin"]).astype(np.int64)
-    end = rows["end"].astype(np.int64)
-    sm = rows["sm"].astype(np.int64)
-    return BlockSpans(begin - begin.min(), end - begin, sm, clock, patch_ns)
+def _of_timed(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return nanoseconds and cycles that passed in blocks that read the GPU's clock."""
+    timed = rows[_is_timed(rows)]
+    cycles = timed["left_cycle"] - (~timed["not_begin"]).astype(np.uint32)
+    return (timed["left"] - timed["began"]).astype(np.int64), cycles.astype(np.int64)
+
+
+def _ns_per_cycle(rows: NDArray[Any], otherwise: float) -> float:
+    ns, cycles = (int(each.sum()) for each in _of_timed(rows))
+    return ns / cycles if ns and cycles else otherwise
+
+
+def _step_of_clock(tables: Sequence[NDArray[Any]]) -> int:
+    """Return the step of the GPU's clock: what all times between two readings are multiples of."""
+    step = 0
+    for rows in tables:
+        apart = np.diff(rows["began"][_is_timed(rows)]).astype(np.int32)
+        step = int(np.gcd.reduce([step, *_of_timed(rows)[0], *np.abs(apart)]))
+    return max(step, 1)
+
+
+def _spans(rows: NDArray[Any], rate: float, clock: int, patch_ns: int) -> BlockSpans:
+    """Turn cycles into ns; those of an SM count from a block that read the clock of all.
+
+    An SM without such a block is taken to have begun with the first that there is.
+    """
+    begin, sm = (~rows["not_begin"]).astype(np.int64), rows["sm"].astype(np.int64)
+    cycle, ns = np.full(sm.max() + 1, np.iinfo(np.int64).max), np.zeros(sm.max() + 1)
+    np.minimum.at(cycle, sm, begin)
+    timed = np.flatnonzero(_is_timed(rows))[::-1]  # the first of an SM is what stays
+    if len(timed):
+        cycle[sm[timed]] = begin[timed]
+        ns[sm[timed]] = (rows["began"][timed] - rows["began"][timed[-1]]).astype(np.int32)
+    since = np.rint(ns[sm] + (begin - cycle[sm]) * rate).astype(np.int64)
+    cycles = rows["end"].astype(np.int64) - begin
+    duration = np.rint(cycles * rate).astype(np.int64)
+    return BlockSpans(since - since.min(), duration, sm, clock, patch_ns)
 
 
 def with_block_times(events: Events, runs: list[BlockRun]) -> tuple[Events, str]:

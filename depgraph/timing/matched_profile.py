@@ -128,8 +128,8 @@ class Match:
     def block_times(self) -> dict[int, NDArray[np.float64]]:
         """Measured times of the blocks of kernels, in `unit`, by kernel number.
 
-        Of several iterations the median of each block. Kernels are left out whose blocks are too
-        short for the clock, and those that are matched by a guess.
+        Of several iterations the median of each block. Kernels are left out that are matched by a
+        guess.
         """
         return {
             kernel: np.median([each.alone for each in measured], axis=0) * self.scale
@@ -152,8 +152,7 @@ class Match:
         sure = np.where(self.guessed, UNPAIRED, self.rows)[self.picked]
         for place, kernel in enumerate(self.kernels):
             measured = [spans[row] for row in sure[:, place] if row >= 0]
-            usable = [s for s in measured if s is not UNKNOWN and s.is_fine]
-            usable = [s for s in usable if len(s.sm) == kernel.blocks]
+            usable = [s for s in measured if s is not UNKNOWN and len(s.sm) == kernel.blocks]
             if usable:
                 found[kernel.kernel] = usable
         return found

@@ -13,30 +13,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_BLOCKS = 1 << 20  # of a launch: more would be a text too long for who reads profiles
-_FEWEST_STEPS = 8
-_TICKS, _SM = np.dtype("<u4"), np.dtype("<u2")
-_MOST_NS = 1 << 40
+_NS, _SM = np.dtype("<u4"), np.dtype("<u2")
+_MOST_NS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSpans:
     """When the n blocks of a launch ran, by their number within it."""
 
-    begin: NDArray[np.int64]  # ns from the first of them on, whole steps of the clock
-    duration: NDArray[np.int64]  # ns, likewise, measuring included
+    begin: NDArray[np.int64]  # ns from the first of them on
+    duration: NDArray[np.int64]  # ns, measuring included
     sm: NDArray[np.int64]
-    clock_ns: int  # the step of the GPU's clock
+    clock_ns: int  # the step of the clock by which begins on different SMs compare
     patch_ns: int  # what measuring adds to a block
 
     @property
-    def is_fine(self) -> bool:
-        """Whether most blocks take enough steps of the clock for their times to mean much."""
-        return bool(np.median(self.alone) >= _FEWEST_STEPS * self.clock_ns)
-
-    @property
     def alone(self) -> NDArray[np.int64]:
-        """Durations without what measuring takes; one step of the clock at least."""
-        return np.maximum(self.duration - self.patch_ns, self.clock_ns)
+        """Durations without what measuring adds; 1 ns at least."""
+        return np.maximum(self.duration - self.patch_ns, 1)
 
     @property
     def resident(self) -> int:
@@ -51,15 +45,14 @@ class BlockSpans:
 
     def packed(self) -> dict[str, Any] | None:
         """Return it as JSON has it; None where it is too much to be kept."""
-        begin, duration = self.begin // self.clock_ns, self.duration // self.clock_ns
-        most = int(max(begin.max(), duration.max()))
-        if len(begin) > MOST_BLOCKS or most > np.iinfo(_TICKS).max:
+        most = int(max(self.begin.max(), self.duration.max()))
+        if len(self.begin) > MOST_BLOCKS or most > np.iinfo(_NS).max:
             return None
         return {
             "clock_ns": self.clock_ns,
             "patch_ns": self.patch_ns,
-            "begin": _as_text(begin, _TICKS),
-            "duration": _as_text(duration, _TICKS),
+            "begin": _as_text(self.begin, _NS),
+            "duration": _as_text(self.duration, _NS),
             "sm": _as_text(self.sm, _SM),
         }
 
@@ -75,14 +68,12 @@ def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
     clock, patch = _time(value.get("clock_ns"), 1), _time(value.get("patch_ns"), 0)
     if clock is None or patch is None:
         return None
-    begin = _column(value.get("begin"), _TICKS, n_blocks)
-    duration = _column(value.get("duration"), _TICKS, n_blocks)
+    begin = _column(value.get("begin"), _NS, n_blocks)
+    duration = _column(value.get("duration"), _NS, n_blocks)
     sm = _column(value.get("sm"), _SM, n_blocks)
     if begin is None or duration is None or sm is None:
         return None
-    if clock * int(max(begin.max(), duration.max())) > _MOST_NS:
-        return None
-    return BlockSpans(begin * clock, duration * clock, sm, clock, patch)
+    return BlockSpans(begin, duration, sm, clock, patch)
 
 
 def _time(value: object, least: int) -> int | None:

@@ -41,7 +41,8 @@ void run() {
     if (table == nullptr) return;
     if (getenv("DEPGRAPH_RECORD_BLOCKS") != nullptr) {
         for (uint32_t block = 0; block < table->n_blocks; ++block) {
-            table->times[block] = {~(1024ull * table->number), 1024ull * table->number + 32 * (block + 1), block};
+            const uint32_t begin = 1024 * table->number, end = begin + 32 * (block + 1);
+            table->times[block] = {~uint64_t(begin), end, block, begin, end, end};
         }
         return;
     }

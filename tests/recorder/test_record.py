@@ -74,7 +74,9 @@ def run_of(number, name, start, **arguments):
 
 
 def span(begin, taken, sm):
-    return (2**64 - 1 - begin, begin + taken, sm, (0, 0, 0))
+    """Return what a block leaves that begins at a ns and takes so many, of two cycles each."""
+    end = begin + taken
+    return (2**64 - 1 - 2 * begin, 2 * end, sm, begin, end, 2 * end)
 
 
 PAUSE = span(512, PAUSE_NS + 64, 0)
@@ -600,6 +602,6 @@ def test_a_program_that_fails_in_the_run_for_block_times_is_named(program, recor
 
 @pytest.mark.usefixtures("with_a_gpu")
 def test_kernels_whose_blocks_were_not_all_measured_are_counted(program, recorded, monkeypatch):
-    monkeypatch.setitem(globals(), "SPANS", [*SPANS[:2], (0, 0, 0, (0, 0, 0)), SPANS[3]])
+    monkeypatch.setitem(globals(), "SPANS", [*SPANS[:2], (0, 0, 0, 0, 0, 0), SPANS[3]])
     result = program("record", "--block-times", "--", *recorded())
     assert "depgraph.out: kernels without block times: 1 of 2" in result.err

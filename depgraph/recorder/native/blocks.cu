@@ -5,10 +5,18 @@
 
 namespace {
 
-__device__ __forceinline__ uint64_t clock_now() {
+__device__ __forceinline__ uint64_t cycle() {
+    uint64_t value;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(value));
+    return value;
+}
+
+// All SMs share this clock, which answers about one warp a nanosecond: a large kernel whose warps all
+// ask takes several times as long.
+__device__ __forceinline__ uint32_t nanoseconds() {
     uint64_t value;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
-    return value;
+    return static_cast<uint32_t>(value);
 }
 
 // Keep the larger of two values, without waiting for it as atomicMax on any address would.
@@ -45,10 +53,12 @@ __device__ __forceinline__ Launch* own(void* userdata) {
     return nullptr;
 }
 
-__device__ __forceinline__ BlockTime* place_of(void* userdata) {
-    Launch* launch = own(userdata);
-    const uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    return launch == nullptr || block >= launch->n_blocks ? nullptr : launch->times + block;
+__device__ __forceinline__ uint32_t block() {
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+
+__device__ __forceinline__ bool is_first_thread() {
+    return (threadIdx.x | threadIdx.y | threadIdx.z) == 0;
 }
 
 }  // namespace
@@ -56,18 +66,28 @@ __device__ __forceinline__ BlockTime* place_of(void* userdata) {
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_block_enter(
     void* userdata, uint64_t) {
     if (!is_first_of_warp()) return SANITIZER_PATCH_SUCCESS;
-    BlockTime* mine = place_of(userdata);
-    if (mine == nullptr) return SANITIZER_PATCH_SUCCESS;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(mine->sm));
-    keep_larger(&mine->not_begin, ~clock_now());  // last, as finding the place takes time
+    Launch* launch = own(userdata);
+    if (launch == nullptr || block() >= launch->n_blocks) return SANITIZER_PATCH_SUCCESS;
+    BlockTime* mine = launch->times + block();
+    if (is_first_thread()) {
+        asm volatile("mov.u32 %0, %%smid;" : "=r"(mine->sm));
+        if (block() < launch->n_timed) mine->began = nanoseconds();
+    }
+    keep_larger(&mine->not_begin, ~cycle());  // last, as finding the place takes time
     return SANITIZER_PATCH_SUCCESS;
 }
 
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_block_exit(
     void* userdata, uint64_t) {
-    const uint64_t now = clock_now();
+    const uint64_t now = cycle();
     if (!is_first_of_warp()) return SANITIZER_PATCH_SUCCESS;
-    BlockTime* mine = place_of(userdata);
-    if (mine != nullptr) keep_larger(&mine->end, now);
+    Launch* launch = own(userdata);
+    if (launch == nullptr || block() >= launch->n_blocks) return SANITIZER_PATCH_SUCCESS;
+    BlockTime* mine = launch->times + block();
+    keep_larger(&mine->end, now);
+    if (is_first_thread() && block() < launch->n_timed) {
+        mine->left = nanoseconds();
+        mine->left_cycle = static_cast<uint32_t>(cycle());
+    }
     return SANITIZER_PATCH_SUCCESS;
 }

@@ -71,6 +71,14 @@ void give_back(Tables* tables) {
     if (tables != nullptr) tables->is_in_use = false;
 }
 
+uint32_t sms_of(CUdevice device) {
+    int n = 0;
+    if (get_device_attribute != nullptr) {
+        get_device_attribute(&n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    }
+    return static_cast<uint32_t>(n);
+}
+
 // Say once what a context is on.
 void note_context(const Sanitizer_LaunchData* data) {
     {
@@ -241,6 +249,7 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     if (options.times_blocks) {
         launch.times += first_block;
         launch.n_blocks = static_cast<uint32_t>(n_blocks(data));
+        launch.n_timed = sms_of(data->device);
         sanitizerMemset(launch.times, 0, n_blocks(data) * sizeof(BlockTime), data->hStream);
     }
     Launch* on_gpu = current.tables->launches + current.launches.size();

@@ -22,7 +22,7 @@ again:
 }
 )";
 
-constexpr int LAUNCHES = 20, BLOCKS = 64, THREADS = 32;
+constexpr int LAUNCHES = 20, BLOCKS = 16, THREADS = 32;
 
 void* driver = nullptr;
 

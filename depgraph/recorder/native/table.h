@@ -43,9 +43,11 @@ struct Counts {
 // When and where one block ran, in the place of its number: zeros where it has not.
 struct BlockTime {
     unsigned long long not_begin;  // ~begin, so that the first of all warps is a maximum
-    unsigned long long end;        // of the last thread; nanoseconds of the GPU's clock
+    unsigned long long end;        // of the last thread; both in cycles of the SM
     uint32_t sm;
-    uint32_t unused[3];
+    // Of the first blocks, the lower halves of nanoseconds, and of a cycle at the same time.
+    uint32_t began, left;  // when their first threads did
+    uint32_t left_cycle;
 };
 
 static_assert(sizeof(BlockTime) == sizeof(Row), "they share tables");
@@ -69,6 +71,7 @@ struct Launch {
     uint32_t n_blocks;
     uint32_t place;  // among the launches that share tables
     uint32_t batch;  // the number of the first of these
+    uint32_t n_timed;  // blocks that read the GPU's clock, too: few can at a time
 };
 
 constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
