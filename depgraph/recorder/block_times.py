@@ -92,7 +92,8 @@ def _rows(left: RawRecording, kernel: dict[str, Any]) -> NDArray[Any] | None:
 def _is_timed(rows: NDArray[Any]) -> NDArray[np.bool_]:
     """Tell which blocks read the GPU's clock, and are not too long for what they kept of it."""
     is_short = rows["end"] + rows["not_begin"] + 1 < _LONG
-    return is_short & (rows["left_cycle"] > 0)
+    found: NDArray[np.bool_] = is_short & (rows["left_cycle"] > 0)
+    return found
 
 
 def _of_timed(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
