@@ -585,6 +585,21 @@ def test_block_times_are_taken_again_beside_a_store(program, recorded):
     assert timing["kernels_with_block_times"] == 2
     assert [row["block_longest"] for row in timing["kernels"]] == [1.216, 1.536]
     assert [row["resident"] for row in timing["kernels"]] == [1, 1]
+    given = [
+        "--timing",
+        "depgraph.out.times.json",
+        "--sms",
+        "1",
+        "--gpu",
+        "H100",
+        "--occupancy",
+        "1",
+    ]
+    bound = json.loads(program("bound", *given, "--format", "json").out)
+    assert bound["durations"] == "kernel times and block times of depgraph.out.times.json"
+    # On two SMs a kernel takes 5 us, as its longer block; on one, as both.
+    serial = 2 * 5 + 5 * (640 - 64) / (1280 - 64) + 5 * (960 - 64) / (1600 - 64)
+    assert bound["bounds"][0]["serial"] == pytest.approx(serial, rel=1e-3)
 
 
 @pytest.mark.usefixtures("with_a_gpu")
