@@ -1,4 +1,4 @@
-"""Blocks that take known times (`spans.cu`), as measured on an H200, and here."""
+"""On a GPU: blocks that take known times (`spans.cu`), held against what they note themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from depgraph.recorder.toolkit import Toolkit
 HERE = Path(__file__).parent
 TOOLKIT = Toolkit()
 MISSING = [each.name for each in TOOLKIT.requirements if not each.what]
-NEEDS_GPU = [
+pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(bool(MISSING), reason=f"recording needs: {', '.join(MISSING)}"),
 ]
@@ -39,14 +39,10 @@ def measure_here(folder):
     return folder / "depgraph.out.times.json", noted
 
 
-@pytest.fixture(
-    scope="module", params=["measured on an H200", pytest.param("measured here", marks=NEEDS_GPU)]
-)
-def measured(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
     """Return the times of each launch's blocks, and what they noted: begin, end, SM."""
-    times, noted = HERE / "data" / "spans.times.json", HERE / "data" / "spans.json"
-    if request.param == "measured here":
-        times, noted = measure_here(tmp_path_factory.mktemp("spans"))
+    times, noted = measure_here(tmp_path_factory.mktemp("spans"))
     launches = json.loads(noted.read_text())["launches"]
     return list(read_profile(times).block_spans), [np.array(each["blocks"]) for each in launches]
 
