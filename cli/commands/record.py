@@ -26,8 +26,9 @@ from depgraph.cli.options.values import KernelRange, Whole
 from depgraph.system.limits import LARGEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from depgraph.recorder.block_times import BlockRun
     from depgraph.recorder.raw_recording import RawRecording
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
@@ -113,6 +114,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     "--time-only", is_flag=True,
     help="Only time the program: write STORE.times.json, for the store that is there.",
 )  # fmt: skip
+@click.option(
+    "--block-times", is_flag=True,
+    help="Also run the program for when each block begins and ends, and on which SM.",
+)  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
 @details_option
@@ -130,6 +135,7 @@ def command(
     keep: Path | None,
     no_time: bool,
     time_only: bool,
+    block_times: bool,
     doctor: bool,
     force: bool,
     form: str,
@@ -152,7 +158,7 @@ def command(
 
     toolkit = Toolkit()
     if doctor:
-        print_report(doctor_report(toolkit.requirements), form)
+        print_report(doctor_report(toolkit.requirements, toolkit.helpers), form)
         click.get_current_context().exit(not all(each.what for each in toolkit.requirements))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
@@ -163,19 +169,25 @@ def command(
     if time_only and (no_time or keep or selection.chooses):
         message = "--time-only times every kernel, of a --region or of all: leave out what chooses"
         raise click.UsageError(message)
+    if block_times and no_time:
+        message = "--block-times go with the times of kernels: leave out --no-time"
+        raise click.UsageError(message)
     task = _Task(program, toolkit, stable_path(output), keep, selection, form, force=force)
     toolkit.check(without="CUPTI" if no_time else "")
     task.refuse_existing(store=not time_only, times=not no_time)
+    native = task.compiled(times=not no_time, blocks=block_times, recorder=not time_only)
     folder = WorkFolder(task.output.absolute().parent, "recording")
     code = 0
     try:
-        timed = [] if no_time else task.timed(folder.path)
+        timed = [] if no_time else task.timed(native, folder.path)
+        runs = task.block_times(native, folder.path / "blocks") if block_times else None
         if time_only:
-            task.write_times_alone(timed)
+            task.write_times_alone(timed, runs)
         else:
-            code, found = task.recorded(folder.path)
+            code, found = task.recorded(native, folder.path)
             for left, label in zip(found, _labels(found), strict=True):
-                task.write(left, label, None if no_time else timed, folder.path / "recording")
+                scratch = folder.path / "recording"
+                task.write(left, label, None if no_time else timed, runs, scratch)
     finally:
         folder.remove()
     click.get_current_context().exit(code)
@@ -235,14 +247,42 @@ class _Task:
                 raise click.UsageError(message)
             refuse_existing(self.keep, force=self.force)
 
-    def timed(self, folder: Path) -> list[Events]:
+    def compiled(self, *, times: bool, blocks: bool, recorder: bool) -> dict[str, Path]:
+        """Return the native parts that some runs need, compiled side by side on first use."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from depgraph.cli.progress import step_progress
+        from depgraph.recorder.build import Builder
+
+        builder = Builder(self.toolkit, say=_tell)
+        architectures = [architecture for _, architecture in self.toolkit.gpus]
+        wanted: dict[str, Callable[[], Path]] = {}
+        if times:
+            wanted["timer"] = builder.timer
+        if blocks or recorder:
+            wanted["recorder"] = builder.recorder
+        if blocks:
+            wanted["blocks"] = lambda: builder.patch(architectures, block_times=True)
+            wanted["pause"] = builder.pause
+        if recorder:
+            wanted["patch"] = lambda: builder.patch(architectures)
+        with step_progress(quiet=is_quiet()) as steps, ThreadPoolExecutor() as pool:
+            steps.begin("compiling the recorder", len(wanted))
+
+            def build(part: Callable[[], Path]) -> Path:
+                made = part()
+                steps.done()
+                return made
+
+            return dict(zip(wanted, pool.map(build, wanted.values()), strict=True))
+
+    def timed(self, native: Mapping[str, Path], folder: Path) -> list[Events]:
         """Run the program for the times of the kernels of each process."""
         from depgraph.errors import RecorderError
-        from depgraph.recorder.build import Builder
         from depgraph.recorder.run import time
         from depgraph.recorder.times import timed_in
 
-        code = time(self.program, Builder(self.toolkit, say=_tell).timer(), folder)
+        code = time(self.program, native["timer"], folder)
         if code:
             raise RecorderError(
                 f"{self.program[0]} ended with exit code {code} before anything was recorded",
@@ -251,16 +291,43 @@ class _Task:
         in_region = _captures_in(folder)
         return timed_in(folder, in_region=lambda pid: self.selection.in_region or in_region(pid))
 
-    def recorded(self, folder: Path) -> tuple[int, list[RawRecording]]:
+    def block_times(self, native: Mapping[str, Path], folder: Path) -> list[BlockRun]:
+        """Run the program for when the blocks of its kernels run."""
+        from depgraph.errors import RecorderError
+        from depgraph.recorder.block_times import block_runs_in, patch_ns_in
+        from depgraph.recorder.raw_recording import first_fault_in
+        from depgraph.recorder.run import Selection, record
+
+        library, patch = native["recorder"], native["blocks"]
+        pause, own = folder / "pause", folder / "program"
+        for each in (pause, own):
+            each.mkdir(parents=True)
+        record([str(native["pause"])], library, patch, pause, Selection(), block_times=True)
+        patch_ns = patch_ns_in(block_runs_in(pause))
+        code = record(self.program, library, patch, own, self.selection, block_times=True)
+        if code:
+            message = f"{self.program[0]} ended with exit code {code} in the run for block times"
+            raise RecorderError(message, "leave out --block-times")
+        runs = block_runs_in(own, _captures_in(own), patch_ns or 0)
+        if patch_ns is None or not any(run.is_measured for run in runs):
+            fault = first_fault_in(own) or first_fault_in(pause)
+            reason = f" ({fault})" if fault else ""
+            raise RecorderError(f"no block times were measured{reason}", "leave out --block-times")
+        clock = max(run.clock_ns for run in runs)
+        say(
+            f"depgraph: block times: the GPU's clock counts in steps of {clock} ns; measuring adds "
+            f"{patch_ns} ns to a block, which are taken off"
+        )
+        return runs
+
+    def recorded(self, native: Mapping[str, Path], folder: Path) -> tuple[int, list[RawRecording]]:
         """Run the program under the recorder; return its exit code and what it left."""
         from depgraph.errors import RecorderError
-        from depgraph.recorder.build import Builder
         from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
         from depgraph.recorder.run import record
 
-        builder = Builder(self.toolkit, say=_tell)
-        patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
-        code = record(self.program, builder.recorder(), patch, folder, self.selection)
+        library, patch = native["recorder"], native["patch"]
+        code = record(self.program, library, patch, folder, self.selection)
         has_captures = _captures_in(folder)
         found = read_raw_recordings(folder, has_captures)
         found = [left for left in found if has_captures(left.process)] or found
@@ -275,7 +342,12 @@ class _Task:
         return code, found
 
     def write(
-        self, left: RawRecording, label: str, timed: list[Events] | None, scratch: Path
+        self,
+        left: RawRecording,
+        label: str,
+        timed: list[Events] | None,
+        runs: list[BlockRun] | None,
+        scratch: Path,
     ) -> None:
         """Write the store of a process on a GPU, and its times where there was a run for them."""
         from depgraph.recorder.times import take_times
@@ -292,7 +364,7 @@ class _Task:
         if self.force:
             remove_stale(store, identity)
         if events:
-            self._write_times(events, store, identity)
+            self._write_times(events, runs, store, identity)
         elif timed is not None:
             say(f"depgraph: {store}: the run for the times launched none of these kernels")
         self._keep_captures(left, scratch.parent, store, identity)
@@ -311,7 +383,7 @@ class _Task:
                 write_captures(made, captures, store=identity)
             wrote(captures_of(store))
 
-    def write_times_alone(self, timed: Sequence[Events]) -> None:
+    def write_times_alone(self, timed: Sequence[Events], runs: list[BlockRun] | None) -> None:
         """Write the times of the process that launched most kernels."""
         from depgraph.errors import RecorderError
         from depgraph.store.store import Store
@@ -322,15 +394,22 @@ class _Task:
                 "look at --region, and whether it runs on the GPU",
             )
         identity = Store(self.output).identity if self.output.exists() else ""
-        self._write_times(max(timed, key=len), self.output, identity)
+        self._write_times(max(timed, key=len), runs, self.output, identity)
         if not identity:
             say(f"depgraph: there is no store {self.output} yet: pass the file with --timing")
 
-    def _write_times(self, events: Events, store: Path, identity: str) -> None:
+    def _write_times(
+        self, events: Events, runs: list[BlockRun] | None, store: Path, identity: str
+    ) -> None:
+        from depgraph.recorder.block_times import with_block_times
         from depgraph.recorder.times import as_trace
         from depgraph.store.companions import times_of, write_companion
         from depgraph.system.output import new_file
 
+        if runs is not None:
+            events, reason = with_block_times(events, runs)
+            if reason:
+                say(f"depgraph: {store}: {reason}")
         path = times_of(store)
         with new_file(path, force=self.force) as made:
             trace = as_trace(events, [name for name, _ in self.toolkit.gpus])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from depgraph.errors import RecorderError
 from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import sees_tiles
-from depgraph.system.work_folder import WorkFolder
+from depgraph.system.work_folder import WorkFolder, one_line_errors, work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,12 +56,15 @@ class Builder:
         self._folder = folder or cache_folder()
         self._say = say
 
-    def patch(self, architectures: Iterable[int]) -> Path:
-        """Return what kernels of some architectures, such as 90, are patched with."""
+    def patch(self, architectures: Iterable[int], *, block_times: bool = False) -> Path:
+        """Return what kernels of some architectures, such as 90, are patched with.
+
+        That notes what they touch, or, with ``block_times``, when their blocks run.
+        """
         nvcc = _needed(self._toolkit.nvcc)
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in sorted(set(architectures))]
         words = [str(nvcc), *codes, *_PATCH, *self._sanitizer_flags()]
-        return self._compiled(words, "patch.cu")
+        return self._compiled(words, "blocks.cu" if block_times else "patch.cu")
 
     def recorder(self) -> Path:
         """Return the library that the driver loads into a program that is recorded."""
@@ -70,6 +73,12 @@ class Builder:
     def modules(self) -> Path:
         """Return the library that the driver loads into a program whose code is wanted."""
         return self._with_sanitizer("modules.cpp")
+
+    def pause(self) -> Path:
+        """Return a program that launches a kernel whose blocks do nothing for `PAUSE_NS`."""
+        includes = f"-I{_needed(self._toolkit.headers)}"
+        words = [str(_needed(self._toolkit.compiler)), "-std=c++17", "-O2", includes]
+        return self._compiled(words, "pause.cpp", ["-ldl"])
 
     def _with_sanitizer(self, source: str) -> Path:
         sanitizer = _needed(self._toolkit.sanitizer)
@@ -143,15 +152,14 @@ def _latest(header: str, name: str) -> str:
 
 
 def _compile(command: Sequence[str], target: Path) -> None:
-    try:
-        handle, made = tempfile.mkstemp(dir=target.parent)
-        os.close(handle)
-    except OSError as error:
-        raise RecorderError(f"{target.parent}: {error.strerror}", "make room there") from None
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own compiler
-            [*command, "-o", made], capture_output=True, text=True, check=False
-        )
+    with one_line_errors(target.parent), work_folder(target.parent, "compiling") as folder:
+        made = folder / target.name
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
+                [*command, "-o", str(made)], capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             reason = next((line for line in lines if "error" in line or "fatal" in line), "")
@@ -159,9 +167,5 @@ def _compile(command: Sequence[str], target: Path) -> None:
                 f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
                 "depgraph record --doctor shows which tools are used",
             )
-        Path(made).chmod(0o700)
-        Path(made).replace(target)
-    except OSError as error:
-        raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None
-    finally:
-        Path(made).unlink(missing_ok=True)
+        made.chmod(0o700)
+        made.replace(target)

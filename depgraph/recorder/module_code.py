@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from depgraph.errors import RecorderError
+from depgraph.recorder.toolkit import Toolkit
 
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
@@ -101,16 +100,8 @@ def _begin(raw: bytes | mmap, section: tuple[int, int] | None) -> int | None:
 
 
 def find_nvdisasm() -> Path | None:
-    """Return the disassembler: of a CUDA toolkit, of Triton, or of its own package."""
-    if (found := shutil.which("nvdisasm")) is not None:
-        return Path(found)
-    places = []
-    for package, inside in (("triton", "backends/nvidia/bin"), ("nvidia", "cu13/bin")):
-        spec = importlib.util.find_spec(package)
-        roots = (spec.submodule_search_locations or ()) if spec else ()
-        places += [Path(root) / inside / "nvdisasm" for root in roots]
-    places.append(Path("/usr/local/cuda/bin/nvdisasm"))
-    return next((place for place in places if place.is_file()), None)
+    """Return the disassembler, if there is one on this machine."""
+    return Toolkit().nvdisasm
 
 
 def functions_in(text: str) -> dict[str, list[str]]:

@@ -58,10 +58,21 @@ def _number(value: int | None) -> str:
 
 
 def record(
-    command: Sequence[str], library: Path, patch: Path, folder: Path, selection: Selection
+    command: Sequence[str],
+    library: Path,
+    patch: Path,
+    folder: Path,
+    selection: Selection,
+    *,
+    block_times: bool = False,
 ) -> int:
-    """Run a program with the recorder in it; return its exit code as a shell gives it."""
-    return _run(command, library, folder, {_PREFIX + "PATCH": str(patch), **selection.settings()})
+    """Run a program with the recorder in it; return its exit code as a shell gives it.
+
+    With ``block_times`` it notes when blocks run, by a patch for that, and nothing else.
+    """
+    settings = {"PATCH": str(patch), "BLOCKS": "1" if block_times else ""}
+    named = {_PREFIX + name: value for name, value in settings.items()}
+    return _run(command, library, folder, {**named, **selection.settings()})
 
 
 def time(command: Sequence[str], library: Path, folder: Path) -> int:

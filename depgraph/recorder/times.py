@@ -33,7 +33,7 @@ def _is_of_kernels(events: Events) -> bool:
 def take_times(timed: list[Events], launched: Events) -> Events:
     """Take from `timed`, by time, the events of the process that launched most of these kernels."""
     kernels = [event for event in launched if event["event"] == "kernel"]
-    wanted = Counter(_launch(kernel, kernel) for kernel in kernels)
+    wanted = Counter(as_launched(kernel, kernel) for kernel in kernels)
     ordinals = {kernel["ordinal"] for kernel in kernels}
 
     def shared(events: Events) -> int:
@@ -60,10 +60,11 @@ def _at(ordinals: Container[int], events: Events) -> Events:
 
 
 def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
-    return Counter(_launch(each, each["args"]) for each in events if each["cat"] == "kernel")
+    return Counter(as_launched(each, each["args"]) for each in events if each["cat"] == "kernel")
 
 
-def _launch(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+def as_launched(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """Return name, grid and block: what two runs of a program show alike."""
     return named["name"], (*sized["grid"], *sized["block"])
 
 

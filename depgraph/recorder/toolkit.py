@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -86,6 +87,16 @@ class Toolkit:
         return self._first("bin/nvcc") or (Path(on_path) if on_path else None)
 
     @cached_property
+    def nvdisasm(self) -> Path | None:
+        """The disassembler: of a CUDA toolkit, of its own package, or of Triton."""
+        if (on_path := shutil.which("nvdisasm")) is not None:
+            return Path(on_path)
+        spec = importlib.util.find_spec("triton")
+        roots = (spec.submodule_search_locations or ()) if spec else ()
+        of_triton = (Path(root) / "backends/nvidia/bin/nvdisasm" for root in roots)
+        return self._first("bin/nvdisasm") or next(filter(Path.is_file, of_triton), None)
+
+    @cached_property
     def compiler(self) -> Path | None:
         """A C++ compiler."""
         found = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
@@ -124,6 +135,17 @@ class Toolkit:
                 "CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"
             ),
             Requirement("C++ compiler", _shown(self.compiler), "install g++, or set CXX"),
+        ]  # fmt: skip
+
+    @property
+    def helpers(self) -> list[Requirement]:
+        """What recording is worse without, and what there is of it."""
+        return [
+            Requirement(
+                "nvdisasm", _shown(self.nvdisasm),
+                "without it what no hook sees (stores by TMA, textures, __constant__) is guessed: "
+                "pip install nvidia-cuda-nvdisasm, or set CUDA_HOME to a CUDA toolkit",
+            )
         ]  # fmt: skip
 
     @property

@@ -274,6 +274,7 @@ def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | Non
     stated = measured_sms or match.measured_sms
     sms = stated or gpu.sms
     timing = matched_durations(graph, match, measured_on.occupancy, sms)
+    timing = timing.noting(*_more_resident(graph, match, measured_on))
     scenario = replace(scenario, measured_sms=sms)
     if stated is None:
         timing = timing.noting(
@@ -292,6 +293,20 @@ def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | Non
         utilization=share_of(work, run.wall),
     )
     return replace(scenario, timing=timing, run=run, measured=measured)
+
+
+def _more_resident(graph: BlockGraph, match: Match, on: SmResources) -> tuple[str, ...]:
+    """Say of which kernels an SM was seen to hold more blocks than it should."""
+    assumed = dict(zip(graph.kernel.tolist(), on.occupancy.tolist(), strict=True))
+    more = {k: n for k, n in match.resident.items() if n > assumed[k]}
+    if not more:
+        return ()
+    first = min(more)
+    note = (
+        f"SMs were seen to hold more blocks at a time than the limits of {on.gpu.name} say, of "
+        f"{kernels_text(sorted(more))}: {more[first]} and not {assumed[first]} of kernel {first}"
+    )
+    return (note,)
 
 
 def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:

@@ -47,13 +47,12 @@ def work_of_blocks(
     alone = kernel_makespans(graph, durations, on.occupancy * sms)
     most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
     lead = np.minimum(sharing.lead * microsecond, most) * (graph.kernel >= 0)
-    shape = durations
-    if not timing.of_blocks:
-        index = np.arange(graph.n_blocks) - graph.first_block[graph.operation_of_block]
-        # Spread evenly whatever their number, and neighbours apart.
-        place = 2 * np.modf(index * _GOLDEN)[0] - 1
-        together = 1 - 1 / np.maximum(on.occupancy, 1)
-        shape = durations * (1 + sharing.spread * together[graph.operation_of_block] * place)
+    index = np.arange(graph.n_blocks) - graph.first_block[graph.operation_of_block]
+    # Spread evenly whatever their number, and neighbours apart; measured blocks have a spread.
+    place = 2 * np.modf(index * _GOLDEN)[0] - 1
+    together = 1 - 1 / np.maximum(on.occupancy, 1)
+    together[np.isin(graph.kernel, list(timing.of_blocks))] = 0.0
+    shape = durations * (1 + sharing.spread * together[graph.operation_of_block] * place)
     rules = Rules(
         joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
         waits_for_all=True,

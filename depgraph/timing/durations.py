@@ -37,7 +37,7 @@ class Durations:
     source: str  # one line for reports
     assumptions: tuple[str, ...] = ()  # what was assumed to get from the source to the values
     estimated: Estimates = field(default_factory=Estimates)  # of kernels not measured
-    of_blocks: bool = False  # whether single blocks were measured, and not kernels
+    of_blocks: frozenset[int] = frozenset()  # kernels of which single blocks were measured
 
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
@@ -152,7 +152,8 @@ def measured_block_durations(
     times, estimates = estimate_times(mean, mean_cost, graph.kernel, kernels, unit)
     rates = np.where(measured, 0.0, _ratios(times, mean_cost))
     values += cost * rates[graph.operation_of_block]
-    return Durations(values, unit, source, estimates.notes, estimates, of_blocks=True)
+    of_blocks = frozenset(graph.kernel[measured].tolist())
+    return Durations(values, unit, source, estimates.notes, estimates, of_blocks)
 
 
 def scaled_durations(
@@ -164,11 +165,13 @@ def scaled_durations(
     source: str,
     sms: int,
     kernels: Sequence[Kernel] = (),
+    block_times: Mapping[int, NDArray[np.float64]] | None = None,
 ) -> Durations:
     """Spread measured times of kernels over their blocks, in proportion to the blocks' cost.
 
     A kernel alone, its blocks in order on the slots of the GPU that was measured, then takes
     exactly its measured time. The time of a kernel without one is estimated; see `estimate_times`.
+    Where `block_times` has the measured times of a kernel's blocks, they stand for their cost.
     """
     of_kernels = {int(k) for k in graph.kernel if k >= 0}
     unknown = sorted(set(kernel_times) - of_kernels)
@@ -183,12 +186,37 @@ def scaled_durations(
     alone = kernel_makespans(graph, cost, slots)
     whole = np.array([kernel_times.get(kernel, np.nan) for kernel in graph.kernel.tolist()])
     times, estimates = estimate_times(whole, alone, graph.kernel, kernels, unit)
-    values = cost * _ratios(times, alone)[graph.operation_of_block]
-    shared = (
-        "the blocks of a kernel share its measured time in proportion to their "
-        f"instructions, so that the kernel alone takes that time on {sms} SMs"
+    measured = {k: own for k, own in (block_times or {}).items() if kernel_times.get(k)}
+    for operation, kernel in enumerate(graph.kernel.tolist() if measured else []):
+        if kernel in measured:
+            cost[graph.first_block[operation] : graph.first_block[operation + 1]] = measured[kernel]
+    if measured:
+        alone = kernel_makespans(graph, cost, slots)
+    factor = _ratios(times, alone)
+    own_factor = factor[np.isin(graph.kernel, list(measured))]
+    shared = _shared_text(own_factor, len(of_kernels), sms)
+    return Durations(
+        cost * factor[graph.operation_of_block],
+        unit,
+        source,
+        (shared, *estimates.notes),
+        estimates,
+        frozenset(measured),
     )
-    return Durations(values, unit, source, (shared, *estimates.notes), estimates)
+
+
+def _shared_text(measured: NDArray[np.float64], kernels: int, sms: int) -> str:
+    """Say how blocks share the times of kernels; `measured` blocks' times are scaled by so much."""
+    share = "the blocks of a kernel share its measured time in proportion to their instructions"
+    alone = f"so that the kernel alone takes that time on {sms} SMs"
+    if not len(measured):
+        return f"{share}, {alone}"
+    low, high = (show_number(factor) for factor in (measured.min(), measured.max()))
+    own = f"the blocks of {len(measured)} of {counted(kernels, 'kernel')} take their measured times"
+    rest = "" if len(measured) == kernels else f"; elsewhere {share}"
+    return (
+        f"{own}, times {low} to {high}, so that each kernel alone takes its own on {sms} SMs{rest}"
+    )
 
 
 def matched_durations(
@@ -197,6 +225,8 @@ def matched_durations(
     """Turn measured times of matched kernels into those of blocks; `occupancy` is blocks per SM."""
     latency = match.profile.launch_latency * match.scale
     times = np.maximum(match.duration - latency, 0.0)
+    block_times = match.block_times
+    also = " and block times" if block_times else ""
     durations = scaled_durations(
         graph,
         {
@@ -206,9 +236,10 @@ def matched_durations(
         },
         occupancy * sms,
         unit=match.unit,
-        source=f"kernel times of {match.profile.source.name}",
+        source=f"kernel times{also} of {match.profile.source.name}",
         sms=sms,
         kernels=match.kernels,
+        block_times=block_times,
     )
     notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
     memory = [m for m in memory_operations(match) if m.before is not None]

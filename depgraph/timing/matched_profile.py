@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
     from depgraph.timing.launch_sites import Site
     from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.block_spans import BlockSpans
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
 PICKS = ("median", "mean", "min", "last")
@@ -123,6 +124,39 @@ class Match:
         """The `row` of each kernel that has one, by its number."""
         rows = zip(self.kernels, self.row.tolist(), strict=True)
         return {kernel.kernel: row for kernel, row in rows if row >= 0}
+
+    @property
+    def block_times(self) -> dict[int, NDArray[np.float64]]:
+        """Measured times of the blocks of kernels, in `unit`, by kernel number.
+
+        Of several iterations the median of each block. Kernels are left out that are matched by a
+        guess.
+        """
+        return {
+            kernel: np.median([each.alone for each in measured], axis=0) * self.scale
+            for kernel, measured in self._block_spans().items()
+        }
+
+    @property
+    def resident(self) -> dict[int, int]:
+        """The most blocks that one SM was seen to hold of each kernel of `block_times`."""
+        return {
+            kernel: max(each.resident for each in measured)
+            for kernel, measured in self._block_spans().items()
+        }
+
+    def _block_spans(self) -> dict[int, list[BlockSpans]]:
+        spans = self.profile.block_spans
+        found: dict[int, list[BlockSpans]] = {}
+        if spans is None:
+            return found
+        sure = np.where(self.guessed, UNPAIRED, self.rows)[self.picked]
+        for place, kernel in enumerate(self.kernels):
+            measured = [spans[row] for row in sure[:, place] if row >= 0]
+            usable = [s for s in measured if s is not UNKNOWN and len(s.sm) == kernel.blocks]
+            if usable:
+                found[kernel.kernel] = usable
+        return found
 
     @property
     def sites(self) -> dict[int, Site]:

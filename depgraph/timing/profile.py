@@ -83,6 +83,7 @@ class KernelProfile:
     measured_sms: Integers | None = None  # of the GPU, or part of it, that it was measured on
     alu_utilization: Integers | None = None  # how busy arithmetic was, in hundredths of a percent
     alu_counter: str = ""  # what says so, as the file calls it
+    block_spans: NDArray[np.object_] | None = None  # `BlockSpans` of each launch that has them
     site: Integers | None = None  # where in the code it was launched, as an index into `sites`
     sites: tuple[Site, ...] = ()
     clock_mhz: float | None = None  # of the core, which turns cycles into time

@@ -80,6 +80,14 @@ def _identifiers(values: Sequence[int | None]) -> Integers:
     return _integers(values, -_INT64_LIMIT + 1)
 
 
+def _objects(values: Sequence[object]) -> NDArray[np.object_]:
+    found = np.full(len(values), UNKNOWN, np.object_)
+    for row, value in enumerate(values):
+        if value is not None:
+            found[row] = value
+    return found
+
+
 def _known(column: NDArray[Any]) -> NDArray[Any] | None:
     return None if np.all(column == UNKNOWN) else column
 
@@ -102,6 +110,7 @@ _READ: dict[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
     "op_number": _identifiers,
     "grid": _sizes,
     "block": _sizes,
+    "block_spans": _objects,
     **dict.fromkeys(_INTEGERS, _integers),
 }
 

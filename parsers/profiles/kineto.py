@@ -7,6 +7,7 @@ keeps, and which are all that CUDA sees.
 from __future__ import annotations
 
 from decimal import Decimal
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from depgraph.parsers.profiles.source import nanoseconds, text_chunks
 from depgraph.store.companions import TIMES, open_companion
 from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN
+from depgraph.trace.block_spans import unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,9 +165,11 @@ def _place(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return how a kernel was launched, and where."""
+    """Return how a kernel was launched, where, and when its blocks ran if that was measured."""
+    grid = sizes(arguments.get("grid"))
     return {
-        "grid": sizes(arguments.get("grid")),
+        "grid": grid,
+        "block_spans": None if grid is None else unpacked(arguments.get("blocks"), prod(grid)),
         "block": sizes(arguments.get("block")),
         "registers": whole(arguments.get("registers per thread")),
         "shared_bytes": whole(arguments.get("shared memory")),

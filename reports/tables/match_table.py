@@ -24,12 +24,16 @@ from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.timing.estimates import Estimates
     from depgraph.timing.fit import Fit
     from depgraph.timing.matched_profile import Match, MemoryOperations
     from depgraph.timing.measured_run import MeasuredRun
+
+    BlockTimesOfKernels = Mapping[int, NDArray[np.float64]]
 
 ESTIMATED = "estimated"
 _NAMES_SHOWN = 5
@@ -46,7 +50,8 @@ def fit_report(fit: Fit, estimated: Estimates) -> Report:
 
 def match_report(match: Match, estimated: Estimates) -> Report:
     """Describe a match: how well it fits, every kernel, and what only the profile has."""
-    kernels, others = _kernel_table(match, estimated), _only_in_profile(match)
+    blocks = match.block_times
+    kernels, others = _kernel_table(match, estimated, blocks), _only_in_profile(match)
     memory = memory_operations(match)
     run = measured_run(match)
     counts = Counter(match.status)
@@ -63,6 +68,7 @@ def match_report(match: Match, estimated: Estimates) -> Report:
             **{status: counts[status] for status in (MATCHED, GUESSED, UNMATCHED)},
             "only_in_profile": len(others.rows),
             **{f"{s}_share_of_time": match.share_of_time(s) for s in (MATCHED, GUESSED, UNMATCHED)},
+            **({"kernels_with_block_times": len(blocks)} if blocks else {}),
             "iterations": len(match.rows),
             "iteration": match.iteration,
             "kernel_time": float(np.nansum(match.duration)),
@@ -73,7 +79,7 @@ def match_report(match: Match, estimated: Estimates) -> Report:
             "wall_time": None if run is None else run.wall,
             "launch_gap": None if run is None else run.gap,
         },
-        headline=_headline(match, run, others),
+        headline=_headline(match, run, others, blocks),
         tables=[
             times,
             kernels,
@@ -86,9 +92,10 @@ def match_report(match: Match, estimated: Estimates) -> Report:
     )
 
 
-def _kernel_table(match: Match, estimated: Estimates) -> Table:
+def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernels) -> Table:
     times = match.duration.tolist()
     total = float(np.nansum(match.duration)) + sum(estimated.times.values())
+    resident = match.resident
     rows = []
     for kernel, status, row, time, spread in zip(
         match.kernels, match.status, match.row.tolist(), times, match.spread.tolist(), strict=True
@@ -96,9 +103,12 @@ def _kernel_table(match: Match, estimated: Estimates) -> Table:
         name = match.profile.name[row] if row >= 0 else None
         if kernel.kernel in estimated.times:
             status, time = ESTIMATED, estimated.times[kernel.kernel]  # noqa: PLW2901
+        own = blocks.get(kernel.kernel)
+        of_blocks = (*_median_and_longest(own), resident.get(kernel.kernel)) if blocks else ()
         rows.append(
             (kernel.kernel, kernel.name, kernel.grid, status, name, time,
-             *[spread] * (len(match.rows) > 1), time / total if total else 0.0)
+             *[spread] * (len(match.rows) > 1), time / total if total else 0.0,
+             *of_blocks)
         )  # fmt: skip
     return Table(
         "kernels",
@@ -109,9 +119,26 @@ def _kernel_table(match: Match, estimated: Estimates) -> Table:
             *common("duration", unit=match.unit),
             *[Column("spread", "spread", show=show_percent)] * (len(match.rows) > 1),
             *common("share"),
+            *(_of_blocks(match.unit) if blocks else ()),
         ],
         rows,
     )
+
+
+def _of_blocks(unit: str) -> list[Column]:
+    return [
+        Column("block_median", "median block", unit, _number_or_none),
+        Column("block_longest", "longest block", unit, _number_or_none),
+        Column("resident", "blocks on an SM", show=_number_or_none),
+    ]
+
+
+def _number_or_none(value: float | None) -> str:
+    return "-" if value is None else show_number(value)
+
+
+def _median_and_longest(times: NDArray[np.float64] | None) -> tuple[float | None, float | None]:
+    return (None, None) if times is None else (float(np.median(times)), float(times.max()))
 
 
 def _time_table(match: Match, estimated: Estimates, memory: Sequence[MemoryOperations]) -> Table:
@@ -140,7 +167,9 @@ def _memory_table(match: Match, memory: Sequence[MemoryOperations]) -> Table:
     return Table.of("memory_operations", "Memsets and copies of the profile", columns, memory)
 
 
-def _headline(match: Match, run: MeasuredRun | None, others: Table) -> list[str]:
+def _headline(
+    match: Match, run: MeasuredRun | None, others: Table, blocks: BlockTimesOfKernels
+) -> list[str]:
     lines = [f"{match.summary()} (format: {match.profile.format})"]
     total = show_number(float(np.nansum(match.duration)))
     time = f"kernels take {total} {match.unit} in all"
@@ -150,6 +179,8 @@ def _headline(match: Match, run: MeasuredRun | None, others: Table) -> list[str]
             f"the median gap between kernels is {show_number(run.gap)} {match.unit}"
         )
     lines.append(time)
+    if blocks:
+        lines.append(f"single blocks were measured of {counted(len(blocks), 'kernel')}")
     if others.rows:
         names = Counter(kernel_name(row[1]) for row in others.rows)
         most = [f"{shorten(name, 40)} ({n})" for name, n in names.most_common(_NAMES_SHOWN)]

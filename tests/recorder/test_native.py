@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from depgraph.recorder.block_times import block_runs_in
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.toolkit import Toolkit
 
@@ -137,3 +138,21 @@ def test_nodes_that_nobody_sees_into_are_named(run):
     assert found[1] == ("elsewhere", "in another context than its graph", None)
     assert found[2][0] == "(a conditional node of a CUDA graph)"
     assert found[3] == B
+
+
+@pytest.mark.parametrize("program", ["one launch after another", "a graph"])
+def test_each_block_has_its_times(run, tmp_path, program):
+    run(program, DEPGRAPH_RECORD_BLOCKS="1")
+    (left,) = block_runs_in(tmp_path)
+    found = {
+        name: (spans.begin.tolist(), spans.duration.tolist(), spans.sm.tolist())
+        for (name, _), spans in left.launches
+        if spans is not None
+    }
+    assert found == {"a": ([0], [32], [0]), "b": ([0, 0], [32, 64], [0, 1])}
+    assert left.clock_ns == 32
+
+
+def test_more_blocks_than_there_is_room_for_have_no_times(run):
+    found, _ = run("a large grid", DEPGRAPH_RECORD_BLOCKS="1")
+    assert [state for _, state, _ in found] == ["no table", "recorded"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +17,19 @@ from waiting import wait_until
 
 import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
+from depgraph.cli import progress
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder import toolkit
-from depgraph.recorder.build import Builder
+from depgraph.recorder.block_times import PAUSE_NS, TIMES
+from depgraph.recorder.build import Builder, cache_folder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
+from depgraph.system.steps import Steps
+from depgraph.trace.block_spans import unpacked
 
 KERNEL = {
     "event": "kernel", "grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0],
@@ -35,6 +42,10 @@ import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DEPGRAPH_RECORD_FOLDER"])
 if "timer" in os.environ["CUDA_INJECTION64_PATH"]:
     (folder / "times-1.jsonl").write_text({times!r})
+elif os.environ["DEPGRAPH_RECORD_BLOCKS"]:
+    (folder / "events-1.jsonl").write_text({timed!r})
+    spans = {pause!r} if folder.name == "pause" else {spans!r}
+    (folder / "sectors-1.bin").write_bytes(bytes.fromhex(spans))
 else:
     (folder / "events-1.jsonl").write_text({events!r})
     (folder / "sectors-1.bin").write_bytes(bytes.fromhex({tables!r}))
@@ -63,6 +74,25 @@ def run_of(number, name, start, **arguments):
     }  # fmt: skip
 
 
+def span(begin, taken, sm):
+    """Return what a block leaves that begins at a ns and takes so many, of two cycles each."""
+    end = begin + taken
+    return (2**64 - 1 - 2 * begin, 2 * end, sm, begin, end, 2 * end)
+
+
+PAUSE = span(512, PAUSE_NS + 64, 0)
+SPANS = [span(1024, 640, 3), span(1056, 1280, 4), span(4096, 960, 0), span(4096, 1600, 1)]
+
+
+def blocks_of(first):
+    """Return what a run for block times leaves of the two kernels."""
+    kernels = [kernel(1, first), kernel(2, "consumer")]
+    return [
+        {"event": "recording", "format": 2, "process": 1},
+        *(each | {"times_at": 64 * place, "times": 2} for place, each in enumerate(kernels)),
+    ]
+
+
 @pytest.fixture
 def recorded(tmp_path):
     """Return a function that makes a program that writes with one kernel, reads with the next."""
@@ -88,6 +118,9 @@ def recorded(tmp_path):
             PROGRAM.format(
                 times="".join(json.dumps(each) + "\n" for each in times),
                 events=text, tables=rows.tobytes().hex(), code=code,
+                timed="".join(json.dumps(event) + "\n" for event in blocks_of(first)),
+                spans=np.array(SPANS, TIMES).tobytes().hex(),
+                pause=np.array([PAUSE] * 4, TIMES).tobytes().hex(),
             )
         )  # fmt: skip
         return [sys.executable, str(path)]
@@ -96,13 +129,17 @@ def recorded(tmp_path):
 
 
 @pytest.fixture
-def with_a_gpu(monkeypatch, tmp_path):
+def with_a_gpu(monkeypatch, tmp_path, tmp_path_factory):
     """Let this machine have all that recording needs."""
     monkeypatch.setattr(Toolkit, "requirements", [])
     monkeypatch.setattr(Toolkit, "gpus", [("NVIDIA H100 80GB HBM3", 90)])
     for name in ("recorder", "timer", "patch"):
         built = tmp_path / f"{name}.so"
-        monkeypatch.setattr(Builder, name, lambda *_, built=built: built)
+        monkeypatch.setattr(Builder, name, lambda *_, built=built, **__: built)
+    pause = tmp_path_factory.mktemp("built") / "pause"
+    pause.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py\n")
+    pause.chmod(0o700)
+    monkeypatch.setattr(Builder, "pause", lambda _: pause)
 
 
 @pytest.mark.usefixtures("with_a_gpu")
@@ -190,6 +227,7 @@ def test_files_that_exist_are_replaced_by_force_alone(program, recorded, tmp_pat
         (["--keep", "depgraph.out.times.json"], "name another file"),
         (["--gpu-memory", "64GiB"], "at most 32GiB"),
         (["--time-only", "--count", "2"], "leave out what chooses"),
+        (["--block-times", "--no-time"], "leave out --no-time"),
         (["--name", "(?i)gemm"], "only (?:, (?= and (?! are known"),
     ],
 )
@@ -255,6 +293,16 @@ def test_a_machine_without_a_gpu_is_told_so(program, monkeypatch):
     assert "recording cannot work here yet" in doctor.out
 
 
+@pytest.mark.parametrize("found", [Path("/opt/nvdisasm"), None])
+def test_the_doctor_lists_nvdisasm_and_what_it_costs_to_lack_it(program, monkeypatch, found):
+    monkeypatch.setattr(Toolkit, "requirements", [])
+    monkeypatch.setattr(Toolkit, "nvdisasm", found)
+    doctor = program("record", "--doctor", "--details")
+    assert doctor.code == 0
+    assert f"nvdisasm  {found or 'missing'}" in doctor.out
+    assert ("what no hook sees" in doctor.out) == (found is None)
+
+
 def test_the_program_is_not_optional(program):
     result = program("record")
     assert result.code == 2
@@ -277,7 +325,7 @@ def tools(folder, *, nvcc="exit 0"):
 
 def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls')
+    tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls; for made; do :; done; : > $made')
     first = Builder(Toolkit(), tmp_path / "kept").patch([90, 90])
     assert Builder(Toolkit(), tmp_path / "kept").patch([90]) == first
     assert Builder(Toolkit(), tmp_path / "kept").patch([90, 80]) != first
@@ -285,6 +333,24 @@ def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
     ninety, eighty = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in (90, 80))
     assert [line.split(" -fatbin")[0] for line in calls] == [ninety, f"{eighty} {ninety}"]
     assert "-DDEPGRAPH_NO_TILES" in calls[0]  # the API's header has no hook for tiles
+
+
+def test_an_interrupt_while_something_is_compiled_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tools(tmp_path / "cuda", nvcc=f": > {tmp_path}/began; exec sleep 60")
+    script = """
+from depgraph.recorder.build import Builder
+from depgraph.recorder.toolkit import Toolkit
+from depgraph.system.interrupts import end_on_signals
+end_on_signals()
+Builder(Toolkit()).patch([90])
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    wait_until((tmp_path / "began").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    assert not list(cache_folder().iterdir())
 
 
 def test_a_compiler_that_fails_is_named_with_its_reason(tmp_path, monkeypatch):
@@ -481,3 +547,85 @@ def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recor
     assert read_captures(path, Store(tmp_path / "depgraph.out").identity) == [captured()]
     assert program("record", "--", *words).code == 1
     assert program("record", "--force", "--", *words).code == 0
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path):
+    result = program("record", "--block-times", "--", *recorded())
+    assert result.code == 0, result.err
+    assert "steps of 32 ns; measuring adds 64 ns to a block" in result.err
+    left = json.loads((tmp_path / "depgraph.out.times.json").read_text())
+    spans = [unpacked(event["args"]["blocks"], 2) for event in left["traceEvents"]]
+    assert [each.duration.tolist() for each in spans] == [[640, 1280], [960, 1600]]
+    assert [each.begin.tolist() for each in spans] == [[0, 32], [0, 0]]
+    assert [each.sm.tolist() for each in spans] == [[3, 4], [0, 1]]
+    assert (tmp_path / "ran.txt").read_text() == "ran\n" * 4  # the fake pause is one
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "depgraph.out", "depgraph.out.times.json", "program.py", "ran.txt",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [([], 3), (["--no-time"], 2), (["--block-times"], 5), (["--time-only"], 1)],
+)
+def test_a_bar_counts_the_parts_that_are_compiled(program, recorded, monkeypatch, words, parts):
+    told = []
+
+    class Told(Steps):
+        def begin(self, what, steps):
+            told.append((what, steps))
+
+        def done(self):
+            told.append("done")
+
+    monkeypatch.setattr(progress, "step_progress", lambda **_: nullcontext(Told()))
+    assert program("record", *words, "--", *recorded()).code == 0
+    assert told == [("compiling the recorder", parts)] + ["done"] * parts
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_block_times_are_taken_again_beside_a_store(program, recorded):
+    assert program("record", "--no-time", "--", *recorded()).code == 0
+    result = program("record", "--time-only", "--block-times", "--", *recorded())
+    assert result.code == 0, result.err
+    timing = json.loads(program("timing", "depgraph.out.times.json", "--format", "json").out)
+    assert timing["kernels_with_block_times"] == 2
+    assert [row["block_longest"] for row in timing["kernels"]] == [1.216, 1.536]
+    assert [row["resident"] for row in timing["kernels"]] == [1, 1]
+    given = [
+        "--timing",
+        "depgraph.out.times.json",
+        "--sms",
+        "1",
+        "--gpu",
+        "H100",
+        "--occupancy",
+        "1",
+    ]
+    bound = json.loads(program("bound", *given, "--format", "json").out)
+    assert bound["durations"] == "kernel times and block times of depgraph.out.times.json"
+    # On two SMs a kernel takes 5 us, as its longer block; on one, as both.
+    serial = 2 * 5 + 5 * (640 - 64) / (1280 - 64) + 5 * (960 - 64) / (1600 - 64)
+    assert bound["bounds"][0]["serial"] == pytest.approx(serial, rel=1e-3)
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_a_program_that_fails_in_the_run_for_block_times_is_named(program, recorded, tmp_path):
+    words = recorded()
+    path = tmp_path / "program.py"
+    path.write_text(path.read_text() + 'if "timer" not in os.environ[library]: os._exit(4)\n')
+    path.write_text(path.read_text().replace("library", '"CUDA_INJECTION64_PATH"'))
+    path.write_text(path.read_text().replace("sys.exit(0)", ""))
+    result = program("record", "--block-times", "--", *words)
+    assert result.code == 1
+    assert "ended with exit code 4 in the run for block times; leave out" in result.err
+    assert not (tmp_path / "depgraph.out").exists()
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_kernels_whose_blocks_were_not_all_measured_are_counted(program, recorded, monkeypatch):
+    monkeypatch.setitem(globals(), "SPANS", [*SPANS[:2], (0, 0, 0, 0, 0, 0), SPANS[3]])
+    result = program("record", "--block-times", "--", *recorded())
+    assert "depgraph.out: kernels without block times: 1 of 2" in result.err

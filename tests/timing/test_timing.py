@@ -22,6 +22,7 @@ from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.timing.durations import (
     default_durations,
     kernel_makespans,
+    matched_durations,
     measured_block_durations,
     scaled_durations,
 )
@@ -29,6 +30,7 @@ from depgraph.timing.launch_model import LaunchChoice
 from depgraph.timing.match import match_profile
 from depgraph.timing.matched_profile import AluUse
 from depgraph.timing.profile import BlockProfile, KernelProfile
+from depgraph.trace.block_spans import BlockSpans
 
 MEASURED = LaunchChoice("measured", {})
 
@@ -174,6 +176,84 @@ def test_a_kernel_without_block_times_is_estimated():
 def test_block_times_that_make_no_sense(rows, message):
     with pytest.raises(ModelError, match=message):
         block_times(graph_of([2], []), rows)
+
+
+def spans_of(durations, *, patch=0, sm=None):
+    """Return blocks that begin together and take so many ns."""
+    durations = np.array(durations)
+    sms = np.arange(len(durations)) if sm is None else np.array(sm)
+    return BlockSpans(np.zeros(len(durations), np.int64), durations, sms, 32, patch)
+
+
+def launches_of(*spans, names="abc", blocks=2):
+    """Return a profile of one launch of 10 us for each, and a graph of the same."""
+    n = len(spans)
+    column = np.full(n, -1, np.object_)
+    column[:] = [-1 if each is None else each for each in spans]
+    profile = KernelProfile(
+        Path("times.json"), "kineto", "ns", tuple(names[:n]), np.full(n, 10e3), block_spans=column
+    )
+    graph = graph_of([blocks] * n, [], cost=[1] * blocks * n)
+    return graph, match_profile(profile, kernels_of([blocks] * n, list(names[:n])))
+
+
+def matched(graph, match, occupancy=2):
+    return matched_durations(graph, match, np.full(graph.n_operations, occupancy), 1)
+
+
+def test_blocks_take_their_measured_share_of_their_kernel():
+    graph, match = launches_of(spans_of([200, 400]), None)
+    found = matched(graph, match)
+    assert found.values.tolist() == pytest.approx([5, 10, 10, 10])
+    assert found.of_blocks == {0}
+    assert found.source == "kernel times and block times of times.json"
+    assert (
+        "the blocks of 1 of 2 kernels take their measured times, times 25.00 to 25.00, so that "
+        "each kernel alone takes its own on 1 SMs; elsewhere the blocks of a kernel share its"
+    ) in " ".join(found.assumptions)
+
+
+def test_what_measuring_takes_is_no_part_of_a_block():
+    graph, match = launches_of(spans_of([300, 500], patch=100))
+    assert matched(graph, match).values.tolist() == [5, 10]
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [spans_of([200, 400, 300]), spans_of([200])],
+    ids=["more blocks", "fewer blocks"],
+)
+def test_block_times_of_another_grid_are_left_out(spans):
+    found = matched(*launches_of(spans))
+    assert found.values.tolist() == [10, 10]
+    assert not found.of_blocks
+
+
+def test_more_blocks_on_an_sm_than_limits_allow_are_told():
+    graph, match = launches_of(spans_of([200, 400], sm=[5, 5]))
+    assert match.resident == {0: 2}
+    found = build_scenario(graph, match.kernels, profile=match.profile, fixed_occupancy=1)
+    assert "of kernel 0: 2 and not 1 of kernel 0" in " ".join(found.assumptions)
+    found = build_scenario(graph, match.kernels, profile=match.profile, fixed_occupancy=2)
+    assert "were seen to hold more" not in " ".join(found.assumptions)
+
+
+def test_of_several_iterations_each_block_takes_its_median():
+    graph, match = launches_of(spans_of([200, 400]), spans_of([220, 400]), names="aa")
+    once = graph_of([2], [], cost=[1, 1])
+    again = match_profile(match.profile, kernels_of([2], ["a"]))
+    assert matched(once, again).values.tolist() == pytest.approx([10 * 210 / 400, 10])
+    assert matched(graph, match).values.tolist() == [5, 10, 5.5, 10]
+
+
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=20), st.integers(1, 4), st.integers(0, 99)
+)
+def test_a_kernel_with_block_times_alone_takes_its_time(durations, slots, patch):
+    graph, match = launches_of(spans_of(durations, patch=patch), blocks=len(durations))
+    found = matched(graph, match, slots)
+    alone = kernel_makespans(graph, found.values, np.array([slots]))
+    assert alone.tolist() == pytest.approx([10])
 
 
 # The model: all of it together.

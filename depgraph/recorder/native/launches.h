@@ -28,6 +28,7 @@ bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
     }
     layout.slots = static_cast<uint32_t*>(taken[0]);
     layout.sectors = static_cast<Row*>(taken[1]);
+    layout.times = static_cast<BlockTime*>(taken[1]);
     layout.tiles = static_cast<TileLoad*>(taken[2]);
     layout.maps = static_cast<TensorMap*>(taken[3]);
     tables.launches = static_cast<Launch*>(taken[4]);
@@ -70,6 +71,14 @@ void give_back(Tables* tables) {
     if (tables != nullptr) tables->is_in_use = false;
 }
 
+uint32_t sms_of(CUdevice device) {
+    int n = 0;
+    if (get_device_attribute != nullptr) {
+        get_device_attribute(&n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    }
+    return static_cast<uint32_t>(n);
+}
+
 // Say once what a context is on.
 void note_context(const Sanitizer_LaunchData* data) {
     {
@@ -107,15 +116,19 @@ uint32_t new_number() {
 }
 
 void clear(Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
+    if (options.times_blocks) return;
     sanitizerMemset(tables.layout.slots, 0, 4ull * slots, stream);
     sanitizerMemset(tables.layout.counts, 0, sizeof(Counts), stream);
     sanitizerMemset(tables.layout.maps, 0, MOST_MAPS * sizeof(TensorMap), stream);
 }
 
+uint64_t n_blocks(const Sanitizer_LaunchData* data) {
+    return uint64_t(data->gridDim_x) * data->gridDim_y * data->gridDim_z;
+}
+
 uint32_t slots_for(const Sanitizer_LaunchData* data, const Tables& tables) {
-    const uint64_t blocks = uint64_t(data->gridDim_x) * data->gridDim_y * data->gridDim_z;
     uint64_t slots = FEWEST_SLOTS;
-    while (slots < blocks * SECTORS_PER_BLOCK && slots < tables.most_slots) slots *= 2;
+    while (slots < n_blocks(data) * SECTORS_PER_BLOCK && slots < tables.most_slots) slots *= 2;
     return static_cast<uint32_t>(slots);
 }
 
@@ -214,7 +227,10 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         current.context = data->context;
         current.tables = take_tables(data->context);
     }
-    const bool has_room = current.tables != nullptr && current.launches.size() < MOST_LAUNCHES;
+    const uint64_t first_block = current.n_blocks();
+    const bool has_room = current.tables != nullptr && current.launches.size() < MOST_LAUNCHES
+        && (!options.times_blocks
+            || first_block + n_blocks(data) <= current.tables->layout.most_sectors);
     if (reason == nullptr && !has_room) reason = "no table";
     if (reason != nullptr) {
         give_nothing(data);
@@ -228,6 +244,14 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     launch.slot_mask = slots - 1;
     launch.is_in_graph = in_graph;
     launch.grid = static_cast<uint32_t>(data->gridId);
+    launch.place = static_cast<uint32_t>(current.launches.size());
+    launch.batch = current.launches.empty() ? number : current.launches.front().number;
+    if (options.times_blocks) {
+        launch.times += first_block;
+        launch.n_blocks = static_cast<uint32_t>(n_blocks(data));
+        launch.n_timed = sms_of(data->device);
+        sanitizerMemset(launch.times, 0, n_blocks(data) * sizeof(BlockTime), data->hStream);
+    }
     Launch* on_gpu = current.tables->launches + current.launches.size();
     if (!worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
                 "filling a table")
@@ -237,8 +261,9 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         say_state(number, "no table");
         return;
     }
-    const std::string parameters = in_graph ? "" : parameters_of(data->function);
-    current.launches.push_back({number, demangled(name), parameters});
+    const bool is_given = !in_graph && !options.times_blocks;
+    const std::string parameters = is_given ? parameters_of(data->function) : "";
+    current.launches.push_back({number, demangled(name), parameters, first_block, n_blocks(data)});
 }
 
 }  // namespace

@@ -19,7 +19,9 @@ namespace {
 
 constexpr size_t MOST_CODE = 128 * MIB;
 
-const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
+using Patch = std::pair<Sanitizer_InstructionId, const char*>;
+
+const auto& PATCHES = *new std::vector<Patch>{
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},
     {SANITIZER_INSTRUCTION_MEMCPY_ASYNC, "depgraph_copy_async"},
     {SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED, "depgraph_bulk_load"},
@@ -28,6 +30,11 @@ const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
 #ifndef DEPGRAPH_NO_TILES
     {SANITIZER_INSTRUCTION_TMA_LOAD, "depgraph_tile_load"},
 #endif
+};
+
+const auto& PATCHES_OF_BLOCKS = *new std::vector<Patch>{
+    {SANITIZER_INSTRUCTION_BLOCK_ENTER, "depgraph_block_enter"},
+    {SANITIZER_INSTRUCTION_BLOCK_EXIT, "depgraph_block_exit"},
 };
 
 // Keep the machine code of a module, which says what no hook sees; a library's own may be too large.
@@ -43,7 +50,7 @@ void keep(const Sanitizer_ResourceModuleData* data) {
 }
 
 void patch(const Sanitizer_ResourceModuleData* data) {
-    keep(data);
+    if (!options.times_blocks) keep(data);
     const Guard one_at_a_time(patching);  // loading the patch loads a module, too
     bool is_first;
     {
@@ -54,7 +61,7 @@ void patch(const Sanitizer_ResourceModuleData* data) {
         worked(sanitizerAddPatchesFromFile(options.patch.c_str(), data->context), "loading the patch");
     }
     bool is_whole = true;
-    for (const auto& [kind, name] : PATCHES) {
+    for (const auto& [kind, name] : options.times_blocks ? PATCHES_OF_BLOCKS : PATCHES) {
         is_whole &= worked(sanitizerPatchInstructions(kind, data->module, name), name);
     }
     is_whole &= worked(sanitizerPatchModule(data->module), "patching a module");
@@ -346,6 +353,7 @@ void read_options() {
     options.name = setting("DEPGRAPH_RECORD_NAME");
     options.range = setting("DEPGRAPH_RECORD_NVTX");
     options.in_region_only = *setting("DEPGRAPH_RECORD_REGION") != 0;
+    options.times_blocks = *setting("DEPGRAPH_RECORD_BLOCKS") != 0;
     const auto number = [](const char* name, uint64_t otherwise) {
         return *setting(name) ? strtoull(setting(name), nullptr, 10) : otherwise;
     };

@@ -40,11 +40,41 @@ void say_parameters(const Pending& launch, const TensorMap* maps, uint64_t n) {
     }
 }
 
+// Write what was read of tables; return from which byte on it lies in the file.
+uint64_t write_tables(const std::vector<char>& read) {
+    const std::lock_guard<std::mutex> guard(writing);
+    const uint64_t at = sectors_written;
+    if (sectors >= 0) write_to(sectors, read.data(), read.size());
+    sectors_written += read.size();
+    return at;
+}
+
+// Write when the blocks of launches ran that have ended.
+void read_times(Batch& batch) {
+    std::vector<Launch> done(batch.launches.size());
+    std::vector<char> read;
+    const bool is_read = worked(sanitizerMemcpyDeviceToHost(
+                                    done.data(), batch.tables->launches,
+                                    done.size() * sizeof(Launch), batch.handle), "reading")
+        && read_part(batch.tables->layout.times, batch.n_blocks() * sizeof(BlockTime),
+                     batch.handle, read);
+    give_back(batch.tables);
+    const uint64_t at = write_tables(read);
+    for (size_t i = 0; i < batch.launches.size(); ++i) {
+        const Pending& launch = batch.launches[i];
+        say_state(launch.number, is_read ? "recorded" : "failed",
+                  field("strays", done[i].strays)
+                      + field("times_at", at + launch.first_block * sizeof(BlockTime))
+                      + field("times", launch.n_blocks));
+    }
+}
+
 // Write what launches touched that have ended.
 void read_back(Batch& batch) {
     const Launch& layout = batch.tables->layout;
     // Handles are given to a callback for as long as it runs.
     sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
+    if (options.times_blocks) return read_times(batch);
     Counts counts{};
     std::vector<Launch> done(batch.launches.size());
     bool is_read = worked(sanitizerMemcpyDeviceToHost(
@@ -66,13 +96,7 @@ void read_back(Batch& batch) {
         n_maps = drop_free_maps(read, maps_at);
     }
     give_back(batch.tables);
-    uint64_t at;
-    {
-        const std::lock_guard<std::mutex> guard(writing);
-        at = sectors_written;
-        if (sectors >= 0) write_to(sectors, read.data(), read.size());
-        sectors_written += read.size();
-    }
+    const uint64_t at = write_tables(read);
     // Nodes of a graph may have been given one another's tables: what one lost may be any other's.
     uint32_t lost = 0;
     for (const Launch& each : done) lost = std::max(lost, each.lost);

@@ -21,7 +21,6 @@ namespace {
 
 constexpr uint64_t MIB = 1 << 20;
 constexpr uint64_t MOST_GPU_MEMORY = 32768 * MIB;  // beyond it places have no number of 32 bits
-constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
 constexpr uint32_t FEWEST_SLOTS = 1 << 16;
 constexpr uint64_t FEWEST_BYTES = 32 * MIB;
 constexpr uint32_t SECTORS_PER_BLOCK = 4096;
@@ -38,6 +37,7 @@ struct Options {
     uint64_t skip = 0, count = UINT64_MAX;  // of those that are chosen otherwise
     std::string name, range;
     bool in_region_only = false;
+    bool times_blocks = false;  // and nothing else
 };
 
 // Device memory for what launches touch.
@@ -65,6 +65,7 @@ struct Stream {
 struct Pending {
     uint32_t number;
     std::string name, parameters;
+    uint64_t first_block = 0, n_blocks = 0;  // of the times of blocks
 };
 
 // Launches that share tables: one, or the nodes of a graph.
@@ -75,6 +76,10 @@ struct Batch {
     std::thread::id thread;
     Tables* tables = nullptr;
     std::vector<Pending> launches;
+
+    uint64_t n_blocks() const {
+        return launches.empty() ? 0 : launches.back().first_block + launches.back().n_blocks;
+    }
 };
 
 // What the call that launches was given.

@@ -40,6 +40,18 @@ struct Counts {
     uint32_t tiles;
 };
 
+// When and where one block ran, in the place of its number: zeros where it has not.
+struct BlockTime {
+    unsigned long long not_begin;  // ~begin, so that the first of all warps is a maximum
+    unsigned long long end;        // of the last thread; both in cycles of the SM
+    uint32_t sm;
+    // Of the first blocks, the lower halves of nanoseconds, and of a cycle at the same time.
+    uint32_t began, left;  // when their first threads did
+    uint32_t left_cycle;
+};
+
+static_assert(sizeof(BlockTime) == sizeof(Row), "they share tables");
+
 // What a patch is given: one for each launch.
 struct Launch {
     uint32_t number;
@@ -55,8 +67,14 @@ struct Launch {
     uint32_t is_in_graph;  // nodes of a graph may be given each other's: the grid's own id tells them apart
     uint32_t grid;         // the id of its own grid
     uint32_t strays;       // accesses of other grids: of kernels that it launched itself
+    BlockTime* times;      // of its blocks, where those are measured
+    uint32_t n_blocks;
+    uint32_t place;  // among the launches that share tables
+    uint32_t batch;  // the number of the first of these
+    uint32_t n_timed;  // blocks that read the GPU's clock, too: few can at a time
 };
 
+constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
 constexpr uint32_t MOST_MAPS = 4096;
 constexpr uint32_t SECTOR = 32;
 constexpr uint32_t PIECE = 16;  // of a page

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t BUFFER_BYTES = 8 << 20;
 
 FILE* times = nullptr;
+pid_t owner = 0;  // a process that is forked from it has no threads that CUPTI could wait for
 std::mutex lock;
 
 std::string quoted(const char* value) {
@@ -98,9 +99,12 @@ void CUPTIAPI on_call(void*, CUpti_CallbackDomain, CUpti_CallbackId id, const vo
     const std::lock_guard<std::mutex> guard(lock);
     fprintf(times, "{\"region\": \"%s\", \"correlation\": %u}\n",
             id == CUPTI_DRIVER_TRACE_CBID_cuProfilerStart ? "start" : "stop", call->correlationId);
+    fflush(times);
 }
 
-void finish() { cuptiActivityFlushAll(1); }
+void finish() {
+    if (getpid() == owner) cuptiActivityFlushAll(1);
+}
 
 }  // namespace
 
@@ -111,6 +115,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
         std::string(folder) + "/times-" + std::to_string(getpid()) + ".jsonl";
     times = fopen(path.c_str(), "w");
     if (times == nullptr) return 1;
+    owner = getpid();
     CUpti_SubscriberHandle subscriber;
     if (cuptiSubscribe(&subscriber, on_call, nullptr) == CUPTI_SUCCESS) {
         for (const auto id :

@@ -1,0 +1,90 @@
+"""When each block of a launch ran, and on which SM, as it was measured."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BLOCKS = 1 << 20  # of a launch: more would be a text too long for who reads profiles
+_NS, _SM = np.dtype("<u4"), np.dtype("<u2")
+_MOST_NS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSpans:
+    """When the n blocks of a launch ran, by their number within it."""
+
+    begin: NDArray[np.int64]  # ns from the first of them on
+    duration: NDArray[np.int64]  # ns, measuring included
+    sm: NDArray[np.int64]
+    clock_ns: int  # the step of the clock by which begins on different SMs compare
+    patch_ns: int  # what measuring adds to a block
+
+    @property
+    def alone(self) -> NDArray[np.int64]:
+        """Durations without what measuring adds; 1 ns at least."""
+        return np.maximum(self.duration - self.patch_ns, 1)
+
+    @property
+    def resident(self) -> int:
+        """The most blocks that one SM held at a time."""
+        time = np.concatenate([self.begin, self.begin + self.duration])
+        change = np.repeat([1, -1], len(self.begin))
+        sm = np.tile(self.sm, 2)
+        # One that ends goes before one that begins.
+        order = np.lexsort((change, time, sm))
+        held = np.cumsum(change[order])  # 0 behind the last of each SM
+        return int(held.max(initial=0))
+
+    def packed(self) -> dict[str, Any] | None:
+        """Return it as JSON has it; None where it is too much to be kept."""
+        most = int(max(self.begin.max(), self.duration.max()))
+        if len(self.begin) > MOST_BLOCKS or most > np.iinfo(_NS).max:
+            return None
+        return {
+            "clock_ns": self.clock_ns,
+            "patch_ns": self.patch_ns,
+            "begin": _as_text(self.begin, _NS),
+            "duration": _as_text(self.duration, _NS),
+            "sm": _as_text(self.sm, _SM),
+        }
+
+
+def _as_text(values: NDArray[np.int64], kind: np.dtype[Any]) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode()
+
+
+def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
+    """Return what `BlockSpans.packed` made for so many blocks; None for anything else."""
+    if not isinstance(value, dict) or not 0 < n_blocks <= MOST_BLOCKS:
+        return None
+    clock, patch = _time(value.get("clock_ns"), 1), _time(value.get("patch_ns"), 0)
+    if clock is None or patch is None:
+        return None
+    begin = _column(value.get("begin"), _NS, n_blocks)
+    duration = _column(value.get("duration"), _NS, n_blocks)
+    sm = _column(value.get("sm"), _SM, n_blocks)
+    if begin is None or duration is None or sm is None:
+        return None
+    return BlockSpans(begin, duration, sm, clock, patch)
+
+
+def _time(value: object, least: int) -> int | None:
+    return value if type(value) is int and least <= value <= _MOST_NS else None
+
+
+def _column(value: object, kind: np.dtype[Any], n: int) -> NDArray[np.int64] | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = np.frombuffer(base64.b64decode(value, validate=True), kind)
+    except (ValueError, binascii.Error):
+        return None
+    return found.astype(np.int64) if len(found) == n else None
