@@ -255,6 +255,7 @@ class _Task:
         from depgraph.recorder.build import Builder
 
         builder = Builder(self.toolkit, say=_tell)
+        context = click.get_current_context()  # which `say` asks for, and threads do not have
         architectures = [architecture for _, architecture in self.toolkit.gpus]
         wanted: dict[str, Callable[[], Path]] = {}
         if times:
@@ -270,7 +271,8 @@ class _Task:
             steps.begin("compiling the recorder", len(wanted))
 
             def build(part: Callable[[], Path]) -> Path:
-                made = part()
+                with context.scope(cleanup=False):
+                    made = part()
                 steps.done()
                 return made
 

@@ -146,6 +146,8 @@ class Match:
         }
 
     def _block_spans(self) -> dict[int, list[BlockSpans]]:
+        from depgraph.timing.align import UNPAIRED
+
         spans = self.profile.block_spans
         found: dict[int, list[BlockSpans]] = {}
         if spans is None:

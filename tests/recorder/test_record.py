@@ -566,6 +566,20 @@ def test_block_times_stand_with_the_times_of_kernels(program, recorded, tmp_path
 
 
 @pytest.mark.usefixtures("with_a_gpu")
+def test_threads_tell_what_they_compile(program, recorded, monkeypatch):
+    recorder = Builder.recorder
+
+    def compiled(builder):
+        builder._say("compiling recorder.cpp of the recorder, for this machine, once")
+        return recorder(builder)
+
+    monkeypatch.setattr(Builder, "recorder", compiled)
+    result = program("record", "--no-time", "--", *recorded())
+    assert result.code == 0, result.err
+    assert "depgraph: compiling recorder.cpp" in result.err
+
+
+@pytest.mark.usefixtures("with_a_gpu")
 @pytest.mark.parametrize(
     ("words", "parts"),
     [([], 3), (["--no-time"], 2), (["--block-times"], 5), (["--time-only"], 1)],
