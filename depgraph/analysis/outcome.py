@@ -76,7 +76,7 @@ class Outcome:
     family: str = ""  # programs whose errors make the range; "" where none are like it
     errors: MeasuredErrors | None = None  # their errors
     launching: LaunchFigures | None = None  # of a mechanism that is about child kernels
-    figures: Mapping[str, int | None] = field(default_factory=dict)  # that the mechanism counts
+    figures: Mapping[str, int] = field(default_factory=dict)  # that the mechanism counts
     # Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
     # computation and communication hid each other and neither slowed the other.
     share_of_ideal: float | None = None

@@ -150,7 +150,7 @@ class DataflowHints(Mechanism):
             window=self.window,
             strict=False,
             assumptions=(note,),
-            figures={"bits": bits, "lookups": int(lookups.sum()), **figures},
+            figures={"lookups": int(lookups.sum()), **figures, **({"bits": bits} if bits else {})},
         )
 
     def filter_bits(self) -> int | None:

@@ -138,10 +138,8 @@ def _by_tensor(graph: BlockGraph, pieces: Pieces, allocations: Sequence[Allocati
     unit, kind, segment = np.unique(rows, axis=1)
     first, last = segment.copy(), segment.copy()
     for allocation in allocations:
-        low, high = _rounded(
-            np.uint64(allocation.address), np.uint64(allocation.address + allocation.size)
-        )
-        ends = np.searchsorted(pieces.begin, [low, high])
+        extent = np.array([allocation.address, allocation.address + allocation.size], np.uint64)
+        ends = np.searchsorted(pieces.begin, np.append(*_rounded(extent[:1], extent[1:])))
         freed = graph.n_operations if allocation.freed is None else allocation.freed
         is_its = (segment >= ends[0]) & (segment < ends[1])
         is_its &= (unit >= allocation.allocated) & (unit < freed)

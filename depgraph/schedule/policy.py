@@ -211,7 +211,7 @@ class Rules:
     # has to be worked out from them.
     steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()
-    figures: Mapping[str, int | None] = field(default_factory=dict)  # that the mechanism counts
+    figures: Mapping[str, int] = field(default_factory=dict)  # that the mechanism counts
 
     def assuming(self, *notes: str) -> Rules:
         """Return the rules with more assumptions."""

@@ -315,7 +315,7 @@ def _filter_table(comparison: Comparison) -> list[Table]:
     """Lay out what filters over hints cost and say, where there are any."""
 
     def of(name: str) -> Callable[[Outcome], Any]:
-        return lambda outcome: outcome.figures[name]
+        return lambda outcome: outcome.figures.get(name)
 
     columns = [
         sms_column(),

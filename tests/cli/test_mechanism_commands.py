@@ -244,3 +244,16 @@ def test_a_larger_window_that_is_slower_says_so(program, tmp_path):
     _, out, _ = program(*words, "--details")
     assert "slower than acs-sw(1)" in out
     assert "its check takes longer, or an anomaly of list schedules" in " ".join(out.split())
+
+
+def test_a_sweep_of_hints_is_told_in_sentences_and_has_every_point(program, sample_store):
+    done = program("sweep-hints", sample_store.path, "--sms", "4,8", "--format", "json")
+    found = json.loads(done.out)
+    assert (done.code, len(found["sentences"])) == (0, 3)
+    labels = {point["mechanism"] for point in found["points"]}
+    assert len(found["points"]) == 2 * len(labels)
+    assert {"dataflow-hints(tensor,4)", "dataflow-hints(block,0)", "blockmaestro"} <= labels
+    one = program("sweep-hints", sample_store.path, sample_store.path, "--timing", "times.csv")
+    assert (one.code, one.err.splitlines()[-1]) == (
+        2, "Error: --timing is of one program: give one store, or record times with each"
+    )  # fmt: skip

@@ -212,8 +212,8 @@ def test_a_counting_filter_does_not_tell_whom_to_wait_for():
         run(f"dataflow-hints(tensor,0,1,32,{sort})", program) for sort in ("ring", "counting")
     )
     assert (ring[0].start[2], counting[0].start[2]) == (2, 9)
-    assert ring[1].figures | {"bits": 0} == {
-        "bits": 0, "lookups": 3, "true": 1, "by_grain": 0, "by_filter": 0, "missed": 0
+    assert ring[1].figures == {
+        "lookups": 3, "true": 1, "by_grain": 0, "by_filter": 0, "missed": 0
     }  # fmt: skip
     assert counting[1].figures["by_filter"] == 1
 
@@ -255,7 +255,7 @@ def test_figures_are_a_table_of_their_own():
     report = comparison_report(compare_mechanisms(program, [2], mechanisms))
     (table,) = (table for table in report.tables if table.key == "filters")
     ((sms, label, makespan, bits, *counted),) = table.rows
-    assert (sms, label, makespan) == (2, "dataflow-hints(tensor)", 2)
+    assert (sms, label, makespan) == (2, "dataflow-hints(tensor)", pytest.approx(2, rel=1e-3))
     assert (bits, counted) == (2 * 4096 * 32, [2, 1, 0, 0, 0])
 
 
