@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import find_dependences
 from random_programs import one_column, one_row
 from small_graphs import graph_of, scenario_of
+from touching import program_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms, run_mechanism
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.footprint.footprints import join_footprints
 from depgraph.mechanisms import Charges, Quantity, find_mechanisms
 from depgraph.mechanisms.dataflow_hints import ask
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
@@ -23,24 +22,6 @@ from depgraph.trace.records import READ, WRITE, Allocation
 FREE = {"lookup": Quantity(0, "cycles")}
 grains = st.sampled_from(GRAINS)
 sorts = st.sampled_from(["ring", "counting"])
-
-
-def program_of(touched, sizes, *, allocations=(), shape=one_row, durations=None, sms=np.inf):
-    """Return a program whose blocks touch `touched`: (block, kind, first byte, past the last)."""
-    columns = zip(*touched, strict=True) if touched else ([], [], [], [])
-    block, kind, start, end = (
-        np.array(column, dtype)
-        for column, dtype in zip(columns, (np.int32, np.uint8, np.uint64, np.uint64), strict=True)
-    )
-    first_block = np.cumsum([0, *sizes])
-    n_blocks = int(first_block[-1])
-    footprints = join_footprints(block, kind, start, end, n_blocks)
-    kernel = np.arange(len(sizes), dtype=np.int32)
-    graph = find_dependences(footprints, first_block, kernel)[0]
-    return scenario_of(
-        graph, np.ones(n_blocks) if durations is None else durations, sms=sms,
-        grid=shape(graph), read_footprints=lambda: footprints, allocations=allocations,
-    )  # fmt: skip
 
 
 @st.composite
