@@ -11,7 +11,6 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, word
 from depgraph.mechanisms.costs import Cost, ahead
-from depgraph.mechanisms.relative import RelativeLesson, relative_lesson
 from depgraph.schedule.policy import PRIORITIES, Gates, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
+    from depgraph.mechanisms.relative import RelativeLesson
     from depgraph.scenario.scenario import Scenario
 
 DEFAULT_PRIORITY = "oldest-first"
@@ -229,6 +229,8 @@ def learned_kernels(program: Scenario) -> Lesson:
 
 
 def _relative_lesson(program: Scenario) -> RelativeLesson:
+    from depgraph.mechanisms.relative import relative_lesson
+
     return relative_lesson(program, _teachers(program))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
-STREAMS, PARTITION, BLOCKS = "streams", "partition", "blocks"
+PARTITION, BLOCKS = "partition", "blocks"
 _NAME = re.compile(r"(streams|blocks)|partition\(([^()]*)\)")
 
 
@@ -132,7 +132,7 @@ def find_sharing(names: str, split: int = 0) -> list[SharedGpu]:
 
 
 def _two_hosts(
-    enter: NDArray[np.float64], split: int
+    enter: NDArray[np.floating[Any]], split: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return in which order operations are issued, and how long after the one before."""
     issued = np.append(np.cumsum(enter[:split]), np.cumsum(enter[split:]))
@@ -140,6 +140,3 @@ def _two_hosts(
     after = np.zeros(len(enter))
     after[entry] = np.diff(issued[entry], prepend=0.0)
     return entry, after
-
-
-__all__ = ["BLOCKS", "PARTITION", "STREAMS", "SharedGpu", "find_sharing"]

@@ -111,8 +111,14 @@ def _offsets(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 def _resources(one: Resources | None, other: Resources | None) -> Resources | None:
     if one is None or other is None:
         return None
-    columns = ("threads", "registers", "shared_bytes", "stream")
+
+    def both(name: str) -> NDArray[Any]:
+        return np.append(getattr(one, name), getattr(other, name))
+
     return Resources(
-        *(np.append(getattr(one, name), getattr(other, name)) for name in columns),
+        threads=both("threads"),
+        registers=both("registers"),
+        shared_bytes=both("shared_bytes"),
+        stream=both("stream"),
         architecture=one.architecture,
     )
