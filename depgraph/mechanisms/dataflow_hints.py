@@ -214,6 +214,7 @@ class Asked:
     hashes: int
     kinds: frozenset[str]
 
+    @np.errstate(over="ignore")
     def waits_on_all(self, unfinished: Words) -> Words:
         """Return what units wait for if one filter over unfinished kernels is asked."""
         hints = self.hints
@@ -259,6 +260,7 @@ def ask(program: Scenario, grain: str, bits: int, hashes: int) -> Asked:
     ranges = hints.unit, hints.kind, hints.first, hints.last
     older = _older(graph.n_operations)[hints.operation]
 
+    @np.errstate(over="ignore")
     def filled(bits: int, hashes: int) -> tuple[Words, Words]:
         filters = fill_by_operation(*ranges, hints.operation, bits, hashes, words)
         answers = np.zeros_like(older)

@@ -13,7 +13,7 @@ from touching import program_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms, run_mechanism
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms import Charges, Quantity, find_mechanisms
+from depgraph.mechanisms import Charges, Quantity, dataflow_hints, find_mechanisms
 from depgraph.mechanisms.dataflow_hints import ask
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
 from depgraph.reports.tables.mechanism_tables import comparison_report
@@ -257,3 +257,19 @@ def test_a_parameter_that_makes_no_sense_is_one_line(name, message):
 def test_without_footprints_there_are_no_hints():
     with pytest.raises(NotApplicableError, match="needs footprints"):
         run("dataflow-hints(tensor)", scenario_of(graph_of([1, 1], []), [1, 1], sms=1))
+
+
+def test_rounds_that_do_not_settle_are_taken_as_if_nothing_had_ended(monkeypatch):
+    monkeypatch.setattr(dataflow_hints, "_MOST_ROUNDS", 0)
+    touched = [(0, WRITE, 0, 4), (1, WRITE, 8192, 8196), (2, READ, 0, 4)]
+    program = program_of(touched, [1, 1, 1], durations=[2, 9, 1])
+    schedule, rules = run("dataflow-hints(tensor,0,1,2,counting)", program)
+    assert schedule.start.tolist() == [0, 0, 9]
+    assert rules.assumptions[0].endswith("as the rounds did not settle")
+
+
+def test_a_program_that_is_too_large_is_told_so(monkeypatch):
+    monkeypatch.setattr(dataflow_hints, "_MOST_WORK", 1)
+    program = program_of([(0, WRITE, 0, 4), (1, READ, 0, 4)], [1, 1])
+    with pytest.raises(NotApplicableError, match="2 keys with those of 2 kernels and copies"):
+        run("dataflow-hints(tensor)", program)
