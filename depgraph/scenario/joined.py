@@ -22,8 +22,8 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
     Raises
     ------
     ModelError
-        If they are on different GPUs, their durations have different units, or one launches
-        kernels from the device.
+        If they are on different GPUs, their durations have different units, their launches other
+        costs, or one launches kernels from the device.
     """
     if one.resources.gpu != other.resources.gpu:
         raise ModelError(
@@ -32,6 +32,11 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
         )
     if one.unit != other.unit:
         raise ModelError(f"one program's durations are {one.unit}, the other's {other.unit}")
+    if one.launch != other.launch:
+        raise ModelError(
+            "each program has launch costs of its own (--launch measured): give --launch gpu, or "
+            "times"
+        )
     if one.launches is not None or other.launches is not None:
         raise ModelError("programs that launch kernels from the device cannot share a GPU here")
     timing = replace(
@@ -56,8 +61,15 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
         alu=None,
         sites={},
     )
-    # It comes from the profiles, which the two together have none of.
+    # What comes from the profiles, of which each has its own.
     vars(both)["memory_times"] = np.append(one.memory_times, other.memory_times)
+    if both.sharing is not None:
+        each = one.contended, other.contended
+        lead = [np.broadcast_to(p.sharing.lead, p.graph.n_operations) for p in each if p.sharing]
+        vars(both)["_work_of_blocks"] = (
+            np.concatenate([p.durations for p in each]), np.concatenate(lead)
+        )  # fmt: skip
+        vars(both)["kernel_times"] = np.append(one.kernel_times, other.kernel_times)
     return both
 
 

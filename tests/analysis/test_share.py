@@ -122,6 +122,9 @@ def test_programs_of_different_gpus_units_or_sizes_are_refused():
         share(one, other, 2, "partition(2)")
     with pytest.raises(ModelError, match="one program's durations are us, the other's cycles"):
         joined(one, replace(other, timing=replace(other.timing, unit="cycles")))
+    launched = other.with_launch(LaunchModel(host=LaunchTime(5, "given")))
+    with pytest.raises(ModelError, match="each program has launch costs of its own"):
+        joined(one, launched)
     v100 = replace(other, resources_of=lambda g: sm_resources(g, load_gpu("V100"), 1))
     with pytest.raises(ModelError, match="not H100 SXM and V100"):
         joined(one, v100)
