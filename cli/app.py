@@ -35,6 +35,8 @@ COMMANDS = {
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
     "reproduce": "Compute what papers published, from packaged programs, and show both.",
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
+    "sweep-hints": "Say what a kilobyte of filter over software hints buys, and which hints are "
+    "worth it.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
     "overlap": "Say how much communication ran beside computation, and what that gained.",
     "gpus": "List the GPU models that --gpu takes.",
@@ -57,7 +59,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"depgraph.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"depgraph.cli.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

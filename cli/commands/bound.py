@@ -31,7 +31,7 @@ from depgraph.cli.options.shared import (
     stores_argument,
     suite_options,
 )
-from depgraph.cli.options.values import SmCounts
+from depgraph.cli.options.values import SmCounts, wrong_usage
 from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY
 
@@ -52,11 +52,24 @@ if TYPE_CHECKING:
     from depgraph.system.steps import Steps
 
 
+def _checked_sharing(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        from depgraph.mechanisms.shared_gpu import find_sharing
+
+        with wrong_usage():
+            find_sharing(value)
+    return value
+
+
 @click.command("bound", cls=Command)
 @stores_argument
 @click.option(
     "--sms", type=SmCounts(),
     help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf [default: the GPU's].",
+)  # fmt: skip
+@click.option(
+    "--share", callback=_checked_sharing, metavar="HOW[,...]",
+    help="Run two stores side by side on one GPU: streams, partition(SMS) (of the first), blocks.",
 )  # fmt: skip
 @mechanism_options
 @hypothetical_option
@@ -74,6 +87,7 @@ def command(
     jobs: int | None,
     scheduler: str | None,
     form: str,
+    share: str | None,
     **options: Any,
 ) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
@@ -89,11 +103,17 @@ def command(
     for each program, and geometric means. A program that fails is a row that says why; the exit
     code is 1 then.
 
+    Two stores with --share are run side by side on one GPU: a stream each, a stream each on SMs of
+    its own, or all blocks in one pool.
+
     Of a profile alone (PyTorch, nsys) it says what needs no trace: how long a step takes now and as
     a CUDA graph, and why the GPU is idle.
     """
     from depgraph.cli.suite import policies_step, run_suite, suite_of
 
+    if share is not None:
+        print_report(_share_report(stores, share, **options), form)
+        return None
     if any(map(_is_profile, stores)):
         print_report(_report_of_profile(stores, form, **options), form)
         return None
@@ -109,6 +129,32 @@ def command(
         return done.exit_code()
     print_report(_report(stores[0], **options), form)
     return None
+
+
+_NOT_SHARED = {"mechanisms", "hypothetical", "costs", "jobs", "scheduler"}
+
+
+def _share_report(
+    stores: tuple[Path, ...], share: str, *, sms: tuple[float, ...] | None,
+    kinds: frozenset[str] | None, **options: Any,
+) -> Report:  # fmt: skip
+    """Run two programs side by side."""
+    from depgraph.analysis.share import share_gpu
+    from depgraph.reports.tables.share_table import share_report
+    from depgraph.store.store import Store
+
+    refuse_given(_NOT_SHARED, "does not go with --share")
+    refuse_given({"timing", "wall", "what_ifs"}, "is of one program: it does not go with --share")
+    if len(stores) != len(("first", "second")):
+        message = f"--share needs two stores, not {len(stores)}"
+        raise click.UsageError(message)
+    model = {name: value for name, value in options.items() if name not in _NOT_SHARED}
+    first, second = (timed_scenario_from(Store(path), kinds, **model) for path in stores)
+    names = [path.stem for path in stores]
+    if names[0] == names[1]:
+        names = [f"{names[0]} ({place})" for place in ("first", "second")]
+    found = share_gpu((names[0], first), (names[1], second), sizes_or_default(first, sms), share)
+    return share_report(found)
 
 
 def _is_profile(path: Path) -> bool:
@@ -181,7 +227,7 @@ def suite_results(
     """Return what a suite shows of one program, for each GPU size."""
     from depgraph.analysis.answer import program_results
 
-    for other in ("form", "jobs", "scheduler"):
+    for other in ("form", "jobs", "scheduler", "share"):
         options.pop(other)
     scenario, found = _answer(stores[0], NOBODY, **options)
     return program_results(task.program.name, task.program.store, scenario, found), []

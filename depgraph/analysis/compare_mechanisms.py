@@ -110,7 +110,7 @@ class Comparison:
         """Return one row per mechanism and GPU size."""
         import pandas as pd
 
-        names = [f.name for f in fields(Outcome) if f.name != "launching"]
+        names = [f.name for f in fields(Outcome) if f.name not in {"launching", "figures"}]
         return pd.DataFrame(
             [[getattr(outcome, name) for name in names] for outcome in self.outcomes],
             columns=names,

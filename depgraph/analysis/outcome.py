@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ from depgraph.schedule.schedule import ANOMALY
 from depgraph.system.ratios import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from depgraph.analysis.launch_costs import LaunchCosts
@@ -74,6 +76,7 @@ class Outcome:
     family: str = ""  # programs whose errors make the range; "" where none are like it
     errors: MeasuredErrors | None = None  # their errors
     launching: LaunchFigures | None = None  # of a mechanism that is about child kernels
+    figures: Mapping[str, int] = field(default_factory=dict)  # that the mechanism counts
     # Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
     # computation and communication hid each other and neither slowed the other.
     share_of_ideal: float | None = None
@@ -262,6 +265,7 @@ def outcome_of(
         lower_bound=bound,
         upper_bound=possible,
         assumptions=tuple(notes),
+        figures=rules.figures,
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, word
-from depgraph.mechanisms.costs import ahead
-from depgraph.schedule.policy import PRIORITIES, Rules
+from depgraph.mechanisms.costs import Cost, ahead
+from depgraph.schedule.policy import PRIORITIES, Gates, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
+    from depgraph.mechanisms.relative import RelativeLesson
     from depgraph.scenario.scenario import Scenario
 
 DEFAULT_PRIORITY = "oldest-first"
 BEST = "best priority"
+EDGES, RELATIVE = "edges", "relative"
 # A launch is compared with earlier ones by up to this many kernels before it, a power of two.
 _LONGEST_CONTEXT = 64
 
@@ -98,24 +100,49 @@ class Ideal(Mechanism):
 
 
 class DataflowLearned(Mechanism):
-    """Dataflow whose dependences are learned from a kernel's first launch."""
+    """Dataflow whose dependences are learned from a kernel's first launch.
+
+    Parameters
+    ----------
+    what : {"edges", "relative"}
+        What is learned: edges by distances in kernels, or footprints relative to buffers, which
+        are compared as the kernel comes.
+    """
 
     name = "dataflow-learned"
+    signature = "dataflow-learned(edges|relative)"
+    takes = (word,)
     rule = (
         "as dataflow, but the dependences of a launch are those of an earlier launch of the same "
         "function, grid and block, the one after the most similar sequence of kernels; a launch "
         "that no earlier one is like keeps its barrier, and so does one whose dependences turn out "
-        "to be others"
+        "to be others; relative: what its blocks touch of each buffer is learned instead, and "
+        "compared with what older kernels touch; one that has not been learned has a barrier "
+        "before it and after it"
     )
     cost = "a table of what was learned; launches as dataflow, with a gap after each barrier"
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "redo", 1.0, "share", "with relative: what a launch loses of its time if its blocks "
+            "turn out to touch other bytes than were learned: it begins again after a barrier",
+            "an assumption: that is found at its end, and what it wrote was held back",
+        ),
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = EDGES) -> None:
+        if what not in (EDGES, RELATIVE):
+            raise ModelError(f"{self.name}: {what!r}: give {EDGES} or {RELATIVE}")
+        self.what = what
+        self.shown = () if what == EDGES else (what,)
         self._lesson = Remembered(learned_kernels)
+        self._relative = Remembered(_relative_lesson)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Put a barrier before each kernel whose dependences are not known."""
+        if self.what == RELATIVE:
+            return self._relative_rules(program, charges)
         lesson = self._lesson(program)
         barrier = program.is_kernel & ~lesson.learned
         gap = barrier * charges.launches.gap.value
@@ -125,6 +152,25 @@ class DataflowLearned(Mechanism):
             enter=ahead(program, charges).enter,
             launch=gap,
             strict=False,
+            assumptions=(lesson.describe(int(program.is_kernel.sum())),),
+        )
+
+    def _relative_rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Put a barrier before and after each kernel whose footprints are not known."""
+        lesson = self._relative(program)
+        barrier = program.is_kernel & ~lesson.learned
+        gap = barrier * charges.launches.gap.value
+        gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch
+        last = np.maximum.accumulate(np.where(barrier, np.arange(len(barrier)), -1))
+        after = np.flatnonzero(last[:-1] >= 0)
+        redo = 1 + lesson.late * charges.number("redo")
+        return Rules(
+            waits_for_all=barrier,
+            gates=Gates.between(last[after], after + 1),
+            enter=ahead(program, charges).enter,
+            launch=gap,
+            strict=False,
+            durations=program.durations * redo[program.graph.operation_of_block],
             assumptions=(lesson.describe(int(program.is_kernel.sum())),),
         )
 
@@ -157,11 +203,9 @@ def learned_kernels(program: Scenario) -> Lesson:
     # That is the latest earlier one of the same function, grid and block that has most of the
     # kernels before it in common. If the launch depends in the same way on kernels as far
     # before it, whatever the addresses, that was learned rightly.
-    if not program.functions or program.block is None:
-        raise NotApplicableError("dataflow-learned needs the names of the kernels")
     graph = program.graph
     kernels = np.flatnonzero(program.is_kernel)
-    taught_by = _most_similar(_identities(program, kernels, program.block))
+    taught_by = _teachers(program)
     joins_of = np.searchsorted(graph.join_target_operation, np.arange(graph.n_operations + 1))
     learned = np.zeros(graph.n_operations, np.bool_)
     patterns: dict[int, bytes] = {}
@@ -182,6 +226,20 @@ def learned_kernels(program: Scenario) -> Lesson:
         learned[k] = lacking == extra == 0
         mistaken += not learned[k]
     return Lesson(learned, mistaken, missed, needless)
+
+
+def _relative_lesson(program: Scenario) -> RelativeLesson:
+    from depgraph.mechanisms.relative import relative_lesson
+
+    return relative_lesson(program, _teachers(program))
+
+
+def _teachers(program: Scenario) -> list[int | None]:
+    """Return for each kernel which of the kernels, counted without copies, teaches it."""
+    if not program.functions or program.block is None:
+        raise NotApplicableError("dataflow-learned needs the names of the kernels")
+    kernels = np.flatnonzero(program.is_kernel)
+    return _most_similar(_identities(program, kernels, program.block))
 
 
 def _identities(

@@ -20,6 +20,7 @@ from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow, DataflowLearned, Ideal
+from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.green_contexts import GreenContexts
 from depgraph.mechanisms.mega import MegaKernel
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
@@ -61,6 +62,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Dataflow,
         DataflowLearned,
         DataflowBloom,
+        DataflowHints,
         Flat,
         Cdp,
         Spawn,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -211,6 +211,7 @@ class Rules:
     # has to be worked out from them.
     steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()
+    figures: Mapping[str, int] = field(default_factory=dict)  # that the mechanism counts
 
     def assuming(self, *notes: str) -> Rules:
         """Return the rules with more assumptions."""

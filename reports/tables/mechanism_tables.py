@@ -94,6 +94,7 @@ def comparison_report(comparison: Comparison) -> Report:
             mechanisms.at_first(len(mechanisms.rows)),
             *_prediction_table(comparison),
             *child_kernel_table(comparison),
+            *_filter_table(comparison),
             *_speedup_parts(comparison),
         ],
         notes=[
@@ -308,6 +309,28 @@ def child_kernel_table(comparison: Comparison) -> list[Table]:
     rows = [o for o in comparison.outcomes if o.launching is not None]
     title = "Child kernels: overhead and queueing are summed over warps and child blocks"
     return [Table.of("child_kernels", title, columns, rows)] if rows else []
+
+
+def _filter_table(comparison: Comparison) -> list[Table]:
+    """Lay out what filters over hints cost and say, where there are any."""
+
+    def of(name: str) -> Callable[[Outcome], Any]:
+        return lambda outcome: outcome.figures.get(name)
+
+    columns = [
+        sms_column(),
+        *common("mechanism"),
+        Column("makespan", "makespan", comparison.basis.unit, show_number),
+        Column("filter_bits", "bits in all", show=show_number, get=of("bits")),
+        Column("lookups", "look-ups", show=show_number, get=of("lookups")),
+        Column("true_waits", "true waits", show=show_number, get=of("true")),
+        Column("false_by_grain", "false by grain", show=show_number, get=of("by_grain")),
+        Column("false_by_filter", "false by filter", show=show_number, get=of("by_filter")),
+        Column("missed", "missed", show=show_number, get=of("missed")),
+    ]
+    rows = [o for o in comparison.outcomes if "lookups" in o.figures and not o.deadlock]
+    title = "Filters over hints: waits of a block for a kernel that was unfinished at its look-up"
+    return [Table.of("filters", title, columns, rows)] if rows else []
 
 
 def _speedup_parts(comparison: Comparison) -> list[Table]:

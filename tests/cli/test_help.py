@@ -11,7 +11,7 @@ from depgraph.cli.options.shared import Command
 
 
 def command_of(name):
-    return importlib.import_module(f"depgraph.cli.commands.{name}").command
+    return importlib.import_module(f"depgraph.cli.commands.{name.replace('-', '_')}").command
 
 
 def test_help_lists_every_command_with_what_it_does(program):
@@ -48,7 +48,9 @@ def test_help_of_a_command(program, name, flag):
 
 def test_every_module_with_a_command_is_in_the_list():
     modules = (ROOT / "cli" / "commands").glob("*.py")
-    assert {m.stem for m in modules if "\ndef command(" in m.read_text()} == set(COMMANDS)
+    assert {m.stem.replace("_", "-") for m in modules if "\ndef command(" in m.read_text()} == set(
+        COMMANDS
+    )
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def words_of(command, store):
         "show": ["show", store / "out", "path"],
         "export": ["export", store / "out", "--what", "schedule", "--force"],
         "mechanisms": ["mechanisms"],
+        "sweep-hints": ["sweep-hints", store / "out", "--sms", "2"],
         "timing": ["timing", store / "times.csv", store / "out"],
         "overlap": ["overlap", store / "steps.json"],
         "gpus": ["gpus"],
@@ -116,7 +117,7 @@ NEEDED = {
 
 
 def options_of(name):
-    command = importlib.import_module(f"depgraph.cli.commands.{name}").command
+    command = importlib.import_module(f"depgraph.cli.commands.{name.replace('-', '_')}").command
     for option in command.params:
         is_option = isinstance(option, click.Option) and not option.is_flag
         if is_option and not isinstance(option.type, click.Choice):

@@ -244,3 +244,40 @@ def test_a_larger_window_that_is_slower_says_so(program, tmp_path):
     _, out, _ = program(*words, "--details")
     assert "slower than acs-sw(1)" in out
     assert "its check takes longer, or an anomaly of list schedules" in " ".join(out.split())
+
+
+def test_a_sweep_of_hints_is_told_in_sentences_and_has_every_point(program, sample_store):
+    done = program("sweep-hints", sample_store.path, "--sms", "4,8", "--format", "json")
+    found = json.loads(done.out)
+    assert (done.code, len(found["sentences"])) == (0, 3)
+    labels = {point["mechanism"] for point in found["points"]}
+    assert len(found["points"]) == 2 * len(labels)
+    assert {"dataflow-hints(tensor,4)", "dataflow-hints(block,0)", "blockmaestro"} <= labels
+    one = program("sweep-hints", sample_store.path, sample_store.path, "--timing", "times.csv")
+    assert (one.code, one.err.splitlines()[-1]) == (
+        2, "Error: --timing is of one program: give one store, or record times with each"
+    )  # fmt: skip
+
+
+def test_two_stores_share_a_gpu(program, sample_store):
+    store = sample_store.path
+    done = program("bound", store, store, "--sms", "4,8", "--share", "streams,partition(2),blocks")
+    assert (done.code, done.out.count(" over running in turn, by ")) == (0, 2)
+    shown = program("bound", store, store, "--sms", "4", "--share", "streams", "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(shown.out))
+    assert (row["how"], float(row["speedup"]) >= 1) == ("streams", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--share", "streams"], "--share needs two stores, not 1"),
+        (["b", "--share", "halves"], "share 'halves': give streams, partition(SMS) or blocks"),
+        (["b", "--share", "blocks", "--timing", "t"], "--timing is of one program: it does not go"),
+        (["b", "--share", "blocks", "--mechanism", "pdl"], "--mechanism does not go with --share"),
+    ],
+)
+def test_what_does_not_go_with_sharing_is_refused(program, words, message):
+    done = program("bound", "a", *words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err.splitlines()[-1]

@@ -37,7 +37,8 @@ FREE = {
 # What needs no collectives, which random programs lack.
 GENERAL = [name for name, kind in MECHANISMS.items() if not kind.needs_collectives]
 # What has no false dependences, and no durations of its own.
-SPECIAL = {"dataflow-bloom", "stream-k", "ideal", "green-contexts"}  # the last needs many SMs
+FILTERS = {"dataflow-bloom", "dataflow-hints"}
+SPECIAL = {*FILTERS, "stream-k", "ideal", "green-contexts"}  # the last needs many SMs
 PLAIN = [name for name in GENERAL if name not in SPECIAL and not MECHANISMS[name].needs_launches]
 CLOSE = 1 + 1e-9
 
@@ -496,7 +497,7 @@ def test_what_a_mechanism_is_held_against():
     against = {}
     for name in GENERAL:
         for mechanism in find_mechanisms([name]):
-            if name in {"dataflow-bloom", "dataflow-learned", "green-contexts"}:
+            if name in {*FILTERS, "dataflow-learned", "green-contexts"}:
                 continue
             if mechanism.needs_launches:
                 continue

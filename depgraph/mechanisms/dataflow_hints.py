@@ -1,0 +1,343 @@
+"""Dataflow found by one filter in the stream scheduler, over what unfinished kernels hint at."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.errors import ModelError, NotApplicableError
+from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
+from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
+from depgraph.mechanisms.costs import Charges, Cost, ahead
+from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
+from depgraph.mechanisms.hints_jit import ask_all, ask_each, fill_by_operation
+from depgraph.schedule.policy import Rules
+from depgraph.schedule.simulate import run_rules
+from depgraph.trace.records import READ, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
+
+    Words = NDArray[np.uint64]
+
+COUNTING, RING = SORTS = ("counting", "ring")
+USUAL = (TENSOR, 1 << 12, 4, 32, RING)
+SWEEP = ((TENSOR, 1 << 8), (TENSOR, 1 << 12), ("row", 1 << 14), ("block", 1 << 16))
+_MOST_BITS = 1 << 26
+_MOST_HASHES = 64
+_MOST_FILTER_BYTES = 1 << 30
+_MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
+_MOST_ROUNDS = 64
+_KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
+
+
+def _of(kind: str, names: tuple[str, ...], mechanism: str, text: str) -> str:
+    if text not in names:
+        raise ModelError(f"{mechanism}: {kind} {text!r}: give one of {', '.join(names)}")
+    return text
+
+
+def _grain(mechanism: str, text: str) -> str:
+    return _of("grain", GRAINS, mechanism, text)
+
+
+def _sort(mechanism: str, text: str) -> str:
+    return _of("filter", SORTS, mechanism, text)
+
+
+def _bits(mechanism: str, text: str) -> int:
+    return whole_number(mechanism, text, least=0, most=_MOST_BITS)
+
+
+def _hashes(mechanism: str, text: str) -> int:
+    return whole_number(mechanism, text, most=_MOST_HASHES)
+
+
+class DataflowHints(Mechanism):
+    """Blocks wait for the kernels that a filter over hints reports as their launch is admitted.
+
+    Parameters
+    ----------
+    grain : {"tensor", "row", "block"}
+        What software hints at with a launch.
+    bits : int
+        Bits, or counters, of a filter; 0 compares the hints themselves.
+    hashes : int
+        Bits that a key sets.
+    window : int
+        Kernels that are admitted and unfinished at a time.
+    sort : {"ring", "counting"}
+        A filter for each of these kernels, or one of counters for all of them.
+    """
+
+    name = "dataflow-hints"
+    signature = "dataflow-hints(tensor|row|block[,bits[,hashes[,window[,ring|counting]]]])"
+    takes = (_grain, _bits, _hashes, whole_number, _sort)
+    rule = (
+        "a launch comes with hints at what it reads and writes: whole tensors, pages that a row of "
+        "blocks reaches over, or lines that a block touches; as it is admitted they are looked up "
+        "in a filter of what unfinished kernels hinted at, 32 at a time; a block then waits for "
+        "each kernel whose filter of the ring says yes, or, with one counting filter, for all of "
+        "them; bits = 0: hints without a filter; default (tensor,4096,4,32,ring)"
+    )
+    cost = "the look-up of each key as a kernel is admitted; launches as dataflow"
+    availability = Availability.HARDWARE
+    source = (
+        "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts); Bloom, CACM "
+        "13(7), 1970; counters as in Fan et al., Summary Cache, IEEE/ACM ToN 8(3), 2000"
+    )
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "lookup", 1.0, "cycles", "looking up a key of a launch's hints, one after another; "
+            "its hashes at once",
+            "an assumption: a key a cycle, at the clock of the GPU's model",
+        ),
+    )  # fmt: skip
+    slower_because = f"its look-ups take longer, or {Mechanism.slower_because}"
+
+    def __init__(
+        self, grain: str = USUAL[0], bits: int = USUAL[1], hashes: int = USUAL[2],
+        window: int = USUAL[3], sort: str = USUAL[4],
+    ) -> None:  # fmt: skip
+        self.grain, self.bits, self.hashes = grain, bits, hashes
+        self.window, self.sort = window, sort
+        given = grain, bits, hashes, window, sort
+        unusual = [i for i, value in enumerate(given) if value != USUAL[i]]
+        self.shown = given[: 1 + max(unusual, default=0)]
+        self._asked = Remembered(self._ask)
+
+    @property
+    def freedom(self) -> tuple[str, float]:
+        """Larger filters should be no slower; none is the largest."""
+        sweep = f"{self.name}, {self.grain}, {self.hashes}, {self.window}, {self.sort}"
+        return sweep, self.bits or float("inf")
+
+    @classmethod
+    def variants(cls) -> Sequence[Mechanism]:
+        """Return a few grains and sizes."""
+        return [cls(*each) for each in SWEEP]
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Let each unit of a launch wait for the kernels that the filter reports."""
+        asked = self._asked(program)
+        graph = program.graph
+        lookups = asked.hints.keys_of_operations(graph.n_operations)
+        enter = ahead(program, charges).enter + lookups * charges.time("lookup")
+        found = self._reported(program, asked, enter)
+        bits = self.filter_bits()
+        size = "no filter" if bits is None else f"{bits} bits in all ({bits / 8192:.4g} KiB)"
+        figures = asked.figures(graph, found)
+        note = (
+            f"{size}; {int(lookups.sum())} look-ups; waits of blocks for unfinished kernels: "
+            f"{figures['true']} true, {figures['by_grain']} false by the grain of hints, "
+            f"{figures['by_filter']} false by the filter, {figures['missed']} missed"
+        )
+        if found.is_bounded:
+            note += "; taken as if no kernel had ended, as the rounds did not settle"
+        return Rules(
+            graph=found.graph,
+            enter=enter,
+            window=self.window,
+            strict=False,
+            assumptions=(note,),
+            figures={"lookups": int(lookups.sum()), **figures, **({"bits": bits} if bits else {})},
+        )
+
+    def filter_bits(self) -> int | None:
+        """Return how many bits all filters have, of reads and of writes; None without filters."""
+        if not self.bits:
+            return None
+        if self.sort == RING:
+            return 2 * self.bits * self.window
+        # A counter counts kernels; with a map of bits beside it a kernel counts once.
+        return 2 * self.bits * (self.window.bit_length() + 1)
+
+    def _ask(self, program: Scenario) -> Asked:
+        return ask(program, self.grain, self.bits, self.hashes if self.bits else 0)
+
+    def _reported(self, program: Scenario, asked: Asked, enter: NDArray[np.float64]) -> Reported:
+        """Return what waits for what, and which kernels were unfinished at each look-up."""
+
+        def run(waits: Words) -> tuple[BlockGraph, Words]:
+            graph = waiting_graph(program.graph, asked.hints, waits)
+            rules = Rules(graph=graph, enter=enter, window=self.window, strict=False)
+            plan = run_rules(
+                self.name, rules, graph, program.durations, program.resources, program.sms
+            )
+            return graph, unfinished_at(plan, graph, enter, self.window)
+
+        if self.sort == RING:
+            return Reported(asked.each, *run(asked.each))
+        # Up to the first look-up that another set of unfinished kernels would have answered
+        # otherwise a schedule is right: each round makes one more kernel right, most make many.
+        everything = _older(program.graph.n_operations)
+        waits = asked.waits_on_all(everything)
+        for _ in range(_MOST_ROUNDS):
+            graph, unfinished = run(waits)
+            following = asked.waits_on_all(unfinished)
+            if (following == waits).all():
+                return Reported(waits, graph, unfinished)
+            waits = following
+        waits = asked.waits_on_all(everything)
+        return Reported(waits, *run(waits), is_bounded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What units wait for, as a graph too, and what was unfinished as each kernel was admitted."""
+
+    waits: Words  # [n_units, words]: operations, 64 a word
+    graph: BlockGraph
+    unfinished: Words  # [n_operations, words]
+    is_bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the filters of a program say, whatever its schedule: operations, 64 a word."""
+
+    hints: Hints
+    shared: Words  # [n_units, words]: older operations whose hints share a key
+    each: Words  # [n_units, words]: older operations whose own filter says yes
+    edges: Words  # [n_blocks, words]: operations that a block depends on
+    filters: Words  # [2, bits, words]
+    hashes: int
+    kinds: frozenset[str]
+
+    @np.errstate(over="ignore")
+    def waits_on_all(self, unfinished: Words) -> Words:
+        """Return what units wait for if one filter over unfinished kernels is asked."""
+        hints = self.hints
+        among = unfinished[hints.operation]
+        found = np.zeros(hints.n_units, np.bool_)
+        for name, own, others in _KINDS:
+            if name in self.kinds:
+                ask_all(
+                    hints.unit, hints.kind, hints.first, hints.last, own, self.filters[others],
+                    self.hashes, among, found,
+                )  # fmt: skip
+        # Where times are others than these, what shares a key is waited for all the same.
+        return self.shared | np.where(found[:, None], among, np.uint64(0))
+
+    def figures(self, graph: BlockGraph, found: Reported) -> dict[str, int]:
+        """Count pairs of a block and an older kernel that was unfinished at the look-up."""
+        unit = self.hints.unit_of_block
+        there = found.unfinished[graph.operation_of_block]
+        waits, shared = found.waits[unit] & there, self.shared[unit]
+        return {
+            "true": _count(waits & self.edges),
+            "by_grain": _count(waits & shared & ~self.edges),
+            "by_filter": _count(waits & ~shared & ~self.edges),
+            "missed": _count(self.edges & there & ~waits),
+        }
+
+
+def ask(program: Scenario, grain: str, bits: int, hashes: int) -> Asked:
+    """Ask filters of so many bits about all hints; without hashes each key has its own bit."""
+    graph = program.graph
+    hints = hints_of(program, grain)
+    words = (graph.n_operations + 63) // 64
+    n_keys = int(hints.last.max(initial=0)) + 1
+    n_asked = int(hints.keys_of_operations(graph.n_operations).sum())
+    too_large = 16 * words * (n_keys + bits) > _MOST_FILTER_BYTES
+    if too_large or n_asked * words * max(hashes, 1) > _MOST_WORK:
+        raise NotApplicableError(
+            f"dataflow-hints compares {n_asked} keys with those of {graph.n_operations} kernels "
+            "and copies, too many; give a coarser grain, or pick fewer kernels with extract "
+            "--kernels A:B"
+        )
+    kinds = tracked_kinds(graph.kinds)
+    ranges = hints.unit, hints.kind, hints.first, hints.last
+    older = _older(graph.n_operations)[hints.operation]
+
+    @np.errstate(over="ignore")
+    def filled(bits: int, hashes: int) -> tuple[Words, Words]:
+        filters = fill_by_operation(*ranges, hints.operation, bits, hashes, words)
+        answers = np.zeros_like(older)
+        for name, own, others in _KINDS:
+            if name in kinds:
+                ask_each(*ranges, own, filters[others], hashes, older, answers)
+        return filters, answers
+
+    filters, shared = filled(n_keys, 0)
+    each = shared
+    if hashes:
+        filters, each = filled(bits, hashes)
+    edges = edges_by_operation(graph.certain().with_kinds(KINDS_WITHOUT_FREES & graph.kinds))
+    return Asked(hints, shared, each, edges, filters, hashes, kinds)
+
+
+def edges_by_operation(graph: BlockGraph) -> Words:
+    """Return which operations each block depends on: uint64[n_blocks, words]."""
+    edges = np.zeros((graph.n_blocks, (graph.n_operations + 63) // 64), np.uint64)
+    for join, source in enumerate(graph.join_source_operation.tolist()):
+        targets = graph.blocks_of(graph.target_lists, join)
+        edges[targets, source >> 6] |= np.uint64(1 << (source & 63))
+    return edges
+
+
+def waiting_graph(graph: BlockGraph, hints: Hints, waits: Words) -> BlockGraph:
+    """Return the graph in which units wait for whole operations, what follows from others left out.
+
+    Possible joins of the program's graph are added.
+    """
+    builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
+    after_all: list[int] = []  # of each operation: those that all its blocks come after, as bits
+    for k in range(graph.n_operations):
+        blocks = np.arange(*graph.first_block[k : k + 2], dtype=np.int32)
+        rows, row_of = np.unique(waits[hints.unit_of_block[blocks]], axis=0, return_inverse=True)
+        common = -1 if len(rows) else 0
+        for i, row in enumerate(rows):
+            targets = blocks[row_of.reshape(-1) == i]
+            left = int.from_bytes(row.astype("<u8").tobytes(), "little")
+            before = 0
+            while left := left & ~before:
+                source = left.bit_length() - 1
+                sources = np.arange(*graph.first_block[source : source + 2], dtype=np.int32)
+                if len(sources):
+                    builder.add("RAW", sources, targets)
+                before |= after_all[source] | 1 << source
+            common &= before
+        after_all.append(common)
+    return with_possible_joins_of(builder.build(graph.kinds), graph)
+
+
+def unfinished_at(
+    plan: Schedule, graph: BlockGraph, enter: NDArray[np.float64], window: int
+) -> Words:
+    """Return which operations had not ended as each was admitted: uint64[n_operations, words]."""
+    ends = np.zeros(graph.n_operations)
+    np.maximum.at(ends, graph.operation_of_block, plan.end)
+    unfinished = np.zeros((graph.n_operations, (graph.n_operations + 63) // 64), np.uint64)
+    inside: list[tuple[float, int]] = []  # when it ends, and which it is
+    now = 0.0
+    for k in range(graph.n_operations):
+        if len(inside) == window:
+            now = max(now, inside[0][0])
+        now += enter[k]
+        while inside and inside[0][0] <= now:
+            heapq.heappop(inside)
+        for _, other in inside:
+            unfinished[k, other >> 6] |= np.uint64(1 << (other & 63))
+        heapq.heappush(inside, (max(ends[k], now), k))
+    return unfinished
+
+
+def _older(n: int) -> Words:
+    """Return which operations come before each: uint64[n, words]."""
+    before = np.tri(n, 64 * ((n + 63) // 64), -1, dtype=np.uint8)
+    return np.packbits(before, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def _count(bits: Words) -> int:
+    return int(np.bitwise_count(bits).sum())

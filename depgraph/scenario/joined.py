@@ -1,0 +1,136 @@
+"""Two programs as one: side by side, with nothing of one waiting for the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.graph.block_graph import BlockGraph, Resources
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.scenario.scenario import Scenario
+
+
+def joined(one: Scenario, other: Scenario) -> Scenario:
+    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does.
+
+    Raises
+    ------
+    ModelError
+        If they are on different GPUs, their durations have different units, their launches other
+        costs, or one launches kernels from the device.
+    """
+    if one.resources.gpu != other.resources.gpu:
+        raise ModelError(
+            f"two programs share one GPU, not {one.resources.gpu.name} and "
+            f"{other.resources.gpu.name}: pass --gpu"
+        )
+    if one.unit != other.unit:
+        raise ModelError(f"one program's durations are {one.unit}, the other's {other.unit}")
+    if one.launch != other.launch:
+        raise ModelError(
+            "each program has launch costs of its own (--launch measured): give --launch gpu, or "
+            "times"
+        )
+    if one.launches is not None or other.launches is not None:
+        raise ModelError("programs that launch kernels from the device cannot share a GPU here")
+    timing = replace(
+        one.timing,
+        values=np.append(one.durations, other.durations),
+        of_blocks=one.timing.of_blocks and other.timing.of_blocks,
+        assumptions=tuple(dict.fromkeys([*one.timing.assumptions, *other.timing.assumptions])),
+    )
+    n_operations = one.graph.n_operations
+    behind = [replace(k, operation=k.operation + n_operations) for k in other.kernels]
+    both = replace(
+        one,
+        graph=joined_graph(one.graph, other.graph),
+        timing=timing,
+        kernels=[*one.kernels, *behind] if one.kernels and other.kernels else (),
+        memory=one.memory + other.memory,
+        fit=None,
+        run=None,
+        measured=None,
+        read_footprints=None,
+        allocations=(),
+        alu=None,
+        sites={},
+    )
+    # What comes from the profiles, of which each has its own.
+    vars(both)["memory_times"] = np.append(one.memory_times, other.memory_times)
+    if both.sharing is not None:
+        each = one.contended, other.contended
+        lead = [np.broadcast_to(p.sharing.lead, p.graph.n_operations) for p in each if p.sharing]
+        vars(both)["_work_of_blocks"] = (
+            np.concatenate([p.durations for p in each]), np.concatenate(lead)
+        )  # fmt: skip
+        vars(both)["kernel_times"] = np.append(one.kernel_times, other.kernel_times)
+    return both
+
+
+def joined_graph(one: BlockGraph, other: BlockGraph) -> BlockGraph:
+    """Return both graphs as one; kernels, copies and memsets of `other` get the next numbers."""
+    n_kernels = int(one.kernel.max(initial=-1)) + 1
+    n_copies = int(-one.kernel.min(initial=0))
+    kernel = np.where(other.kernel >= 0, other.kernel + n_kernels, other.kernel - n_copies)
+    n_operations, n_blocks = np.int32(one.n_operations), np.int32(one.n_blocks)
+    n_sets = np.int32(len(one.set_operation))
+
+    def either(name: str) -> NDArray[Any] | None:
+        values = getattr(one, name), getattr(other, name)
+        return None if values[0] is None or values[1] is None else np.append(*values)
+
+    basis = None
+    if one.join_basis is not None or other.join_basis is not None:
+        basis = np.append(one.basis, other.basis)
+    return BlockGraph(
+        kernel=np.append(one.kernel, kernel.astype(np.int32)),
+        first_block=_offsets(one.first_block, other.first_block),
+        set_operation=np.append(one.set_operation, other.set_operation + n_operations),
+        set_offsets=_offsets(one.set_offsets, other.set_offsets),
+        set_blocks=np.append(one.set_blocks, other.set_blocks + n_blocks),
+        join_kind=np.append(one.join_kind, other.join_kind),
+        join_source_operation=np.append(
+            one.join_source_operation, other.join_source_operation + n_operations
+        ),
+        join_target_operation=np.append(
+            one.join_target_operation, other.join_target_operation + n_operations
+        ),
+        source_offsets=_offsets(one.source_offsets, other.source_offsets),
+        sources=np.append(one.sources, other.sources + n_sets),
+        target_offsets=_offsets(one.target_offsets, other.target_offsets),
+        targets=np.append(one.targets, other.targets + n_sets),
+        join_basis=basis,
+        kinds=one.kinds | other.kinds,
+        cost=either("cost"),
+        resources=_resources(one.resources, other.resources),
+        duration=either("duration"),
+        duration_unit=one.duration_unit,
+        occupancy=either("occupancy"),
+        copies={**one.copies, **{k - n_copies: what for k, what in other.copies.items()}},
+    )
+
+
+def _offsets(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    return np.append(one, other[1:] + one[-1])
+
+
+def _resources(one: Resources | None, other: Resources | None) -> Resources | None:
+    if one is None or other is None:
+        return None
+
+    def both(name: str) -> NDArray[Any]:
+        return np.append(getattr(one, name), getattr(other, name))
+
+    return Resources(
+        threads=both("threads"),
+        registers=both("registers"),
+        shared_bytes=both("shared_bytes"),
+        stream=both("stream"),
+        architecture=one.architecture,
+    )

@@ -1,0 +1,45 @@
+"""Where a sweep of filters bends, and which grain of hints it names."""
+
+import pytest
+from small_graphs import graph_of, scenario_of
+
+import depgraph
+from depgraph.analysis.hint_sweep import Curve, HintSweep, sweep_hints
+from depgraph.errors import ModelError
+
+
+def test_the_knee_is_where_a_larger_filter_gains_nothing():
+    assert Curve("row", (1, 2, 4, None), (1.0, 1.5, 1.495, 1.5)).knee == 2
+    assert Curve("row", (1, 2, 4, None), (1.5, 1.0, 1.495, 1.5)).knee == 4
+    assert Curve("row", (1, 2, None), (1.0, 1.0, 1.5)).knee is None
+
+
+def test_of_grains_as_fast_the_smallest_is_worth_it():
+    tensor = Curve("tensor", (1, 2, None), (1.2, 1.2, 1.2))
+    row = Curve("row", (1, 2, None), (1.2, 1.495, 1.495))
+    block = Curve("block", (1, 8, None), (1.0, 1.5, 1.5))
+    sweep = HintSweep((), (tensor, row, block), (Curve("dataflow", (None,), (1.6,)),), {})
+    assert sweep.worth_it is row
+    assert " ".join(sweep.sentences) == (
+        "In the geometric mean exact edges reach 1.60x, hints without a filter 1.20x (tensor), "
+        "1.50x (row) and 1.50x (block). Filters of 1 KiB (tensor), 2 KiB (row) and 8 KiB (block) "
+        "in all come within 1 % of that. Hints at the grain of a row are worth it: no other grain "
+        "is more than 1 % faster, and none as fast gets by on less memory."
+    )
+
+
+def test_a_program_without_footprints_has_no_sweep():
+    program = scenario_of(graph_of([1, 1], []), [1, 1])
+    with pytest.raises(ModelError, match="needs footprints"):
+        sweep_hints([("toy", program)], [2])
+
+
+@pytest.mark.jit_only
+def test_a_larger_filter_says_yes_no_more_often_on_the_packaged_trace(sample_store):
+    sweep = sweep_hints([("sample", depgraph.Scenario.of_store(sample_store))], [8])
+    assert {point.missed for point in sweep.points if point.grain} == {0}
+    for curve in sweep.curves:
+        false = [p.false_waits for p in sweep.points if p.grain == curve.name]
+        # The last is without a filter; hashes of small filters may be lucky, on the whole not.
+        assert false[-1] == min(false)
+        assert false[0] == max(false)

@@ -1,0 +1,146 @@
+"""Two programs on one GPU: worked out by hand, and what must hold for any two."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_programs import programs
+from small_graphs import graph_of, scenario_of
+
+import depgraph
+from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.share import share_gpu
+from depgraph.errors import ModelError, NotApplicableError
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import equal_shares, sm_resources
+from depgraph.mechanisms.serial import serial
+from depgraph.parsers.profiles import read_profile
+from depgraph.samples import KERNEL_TIMES, sample_path
+from depgraph.scenario.joined import joined, joined_graph
+from depgraph.scenario.of_store import Request
+from depgraph.timing.launch_model import LaunchModel, LaunchTime
+
+H100 = load_gpu("H100 SXM")
+
+
+def one_each(graph):
+    """Let a block of a kernel take a whole SM."""
+    is_kernel = graph.kernel >= 0
+    return equal_shares(is_kernel, np.ones(graph.n_operations, np.int64), H100)
+
+
+def chain(sizes, durations, **more):
+    """Return kernels that wait for one another, a block an SM."""
+    edges = [((k - 1, 0), (k, 0)) for k in range(1, len(sizes))]
+    program = scenario_of(graph_of(sizes, edges), durations, **more)
+    return replace(program, resources_of=one_each)
+
+
+def share(one, other, sms, how):
+    found = share_gpu(("a", one), ("b", other), [sms], how)
+    return [row.times for row in found.rows]
+
+
+def on_the_h100(program):
+    return replace(program, resources_of=lambda graph: sm_resources(graph, H100))
+
+
+pairs = st.tuples(programs().map(on_the_h100), programs().map(on_the_h100))
+
+
+# By hand.
+
+
+def test_kernels_side_by_side_take_what_each_leaves():
+    # Two kernels of one block and 4 us; one kernel of three blocks of 4 us; two SMs.
+    one, other = chain([1, 1], [4, 4]), chain([3], [4, 4, 4])
+    (streams, parted, blocks) = share(one, other, 2, "streams,partition(1),blocks")
+    assert streams.in_turn == 8 + 8
+    assert (streams.makespan, streams.speedup) == (12, 16 / 12)
+    assert (parted.first.shared, parted.second.shared) == (8, 12)
+    assert (parted.first.slowdown, parted.second.slowdown) == (1, 1.5)
+    assert blocks.makespan <= 12
+
+
+def test_each_program_has_a_host_of_its_own():
+    launch = LaunchModel(host=LaunchTime(5, "given"), gap=LaunchTime(1, "given"))
+    one, other = (chain([1, 1], [2, 2]).with_launch(launch) for _ in range(2))
+    (streams,) = share(one, other, 2, "streams")
+    assert streams.first.alone == 10 + 1 + 2
+    assert streams.first.slowdown == streams.second.slowdown == 1
+    (blocks,) = share(one, other, 2, "blocks")
+    assert blocks.first.slowdown == blocks.second.slowdown == 1
+
+
+def test_kernels_and_copies_of_both_keep_their_names_apart():
+    one, other = graph_of([1, 2], [((0, 0), (1, 1))]), graph_of([2, 1], [((0, 1), (1, 0))])
+    both = joined_graph(one, other)
+    assert both.kernel.tolist() == [0, 1, 2, 3]
+    assert both.first_block.tolist() == [0, 1, 3, 5, 6]
+    source, target = (
+        np.concatenate(column) for column in list(zip(*both.edges(), strict=True))[:2]
+    )
+    assert (source.tolist(), target.tolist()) == ([0, 4], [2, 5])
+
+
+# Laws.
+
+
+@given(pairs)
+def test_with_room_for_both_neither_is_slower(pair):
+    streams, blocks = share(*pair, np.inf, "streams,blocks")
+    for times in (streams, blocks):
+        assert times.first.slowdown == times.second.slowdown == pytest.approx(1)
+    assert streams.makespan == max(serial(p.on(np.inf)).makespan for p in pair)
+
+
+@given(pairs, st.integers(1, 3), st.integers(1, 3))
+def test_a_partition_is_two_smaller_gpus(pair, first, second):
+    (times,) = share(*pair, first + second, f"partition({first})")
+    assert times.first.shared == serial(pair[0].on(first)).makespan
+    assert times.second.shared == serial(pair[1].on(second)).makespan
+
+
+@given(pairs, st.integers(2, 4))
+def test_no_way_to_share_is_below_the_bounds(pair, sms):
+    both = limits_of(joined(*pair).on(sms)).lower_bound
+    own = [limits_of(program.on(sms)).lower_bound for program in pair]
+    for times in share(*pair, sms, "streams,partition(1),blocks"):
+        assert times.makespan >= both * (1 - 1e-9)
+        assert times.first.shared >= own[0] * (1 - 1e-9)
+        assert times.second.shared >= own[1] * (1 - 1e-9)
+
+
+# What cannot be.
+
+
+def test_programs_of_different_gpus_units_or_sizes_are_refused():
+    one, other = chain([1], [1]), chain([1], [1])
+    with pytest.raises(NotApplicableError, match="leaves the second program none of 2 SMs"):
+        share(one, other, 2, "partition(2)")
+    with pytest.raises(ModelError, match="one program's durations are us, the other's cycles"):
+        joined(one, replace(other, timing=replace(other.timing, unit="cycles")))
+    launched = other.with_launch(LaunchModel(host=LaunchTime(5, "given")))
+    with pytest.raises(ModelError, match="each program has launch costs of its own"):
+        joined(one, launched)
+    v100 = replace(other, resources_of=lambda g: sm_resources(g, load_gpu("V100"), 1))
+    with pytest.raises(ModelError, match="not H100 SXM and V100"):
+        joined(one, v100)
+
+
+# With contention.
+
+
+@pytest.mark.jit_only
+def test_blocks_have_the_work_that_they_have_alone(sample_store):
+    times = sample_path(KERNEL_TIMES)
+    request = Request(times=times, read_profile=read_profile)
+    program = depgraph.Scenario.of_store(sample_store, request).on(80)
+    both = joined(program, program).on(80)
+    assert both.contended.durations == pytest.approx(np.tile(program.contended.durations, 2))
+    assert both.contended.sharing.load.tolist() == 2 * program.contended.sharing.load.tolist()
+    (row,) = share_gpu(("a", program), ("b", program), [80], "streams").rows
+    assert row.predicted_us.in_turn == pytest.approx(2 * row.predicted_us.first.alone)
+    assert row.predicted_us.first.slowdown >= 1
