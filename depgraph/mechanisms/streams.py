@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import LAUNCH, Launching, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Launching, gated, named_clusters, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.timing.launch_model import LaunchModel
 
 # Streams that lengthen a turn: no more than 16 did (samples/validation, and streams of kernels that
 # do nothing in samples/validation/hardware.cu, where 64 took no longer each).
@@ -59,28 +60,45 @@ class Streams(Mechanism):
         source, target = across_streams(program)
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(source, target, ALL_ENDED)
-        launching = one_by_one(program, charges)
         n_streams = len(np.unique(program.stream[program.is_kernel]))
-        if n_streams <= 1:
-            note = "all kernels are in one stream"
-            return gated(program, launching, gates, assumptions=(note,))
         note = f"{n_streams} streams, as in the trace"
-        if charges.is_given(LAUNCH.name):
-            return gated(program, launching, gates, assumptions=(note,))
-        model = charges.launches
-        place = _places_in_streams(program)
-        is_first = program.is_kernel & (place == 0)
-        turn = model.turn.value * min(n_streams, _MOST_IN_TURN)
-        enter = np.maximum(launching.enter, program.is_kernel * model.streamed.value)
-        enter = np.maximum(enter, is_first * turn)
-        waits = program.is_kernel & (np.bincount(target, minlength=len(place)) > 0)
-        launch = launching.launch + waits * model.event.value
-        entry = None
-        if model.host.value < model.streamed.value:
-            entry = np.lexsort((np.arange(len(place)), place))
+        launching, entry = one_by_one(program, charges), None
+        if n_streams == 1:
+            note = "all kernels are in one stream"
+        elif not charges.is_given(LAUNCH.name):
+            launching, entry = _in_turns(program, charges.launches, launching, n_streams, target)
         return gated(
-            program, Launching(enter, launch), gates, entry=entry, assumptions=(note,)
+            program,
+            launching,
+            gates,
+            entry=entry,
+            cluster=named_clusters(program),
+            assumptions=(note,),
         )
+
+
+def _in_turns(
+    program: Scenario,
+    model: LaunchModel,
+    launching: Launching,
+    n_streams: int,
+    waiting: NDArray[np.int32],
+) -> tuple[Launching, NDArray[np.int64] | None]:
+    """Return what launches into several streams cost, and the order in which the GPU takes them.
+
+    It takes one kernel of each stream in turn, unless the host takes longer to issue them. Those
+    that are `waiting` for another stream do so for an event.
+    """
+    place = _places_in_streams(program)
+    turn = model.turn.value * min(n_streams, _MOST_IN_TURN)
+    own = program.is_kernel * np.where(place == 0, turn, model.streamed.value)
+    waits = program.is_kernel & (np.bincount(waiting, minlength=len(place)) > 0)
+    found = Launching(
+        np.maximum(launching.enter, own), launching.launch + waits * model.event.value
+    )
+    if model.host.value >= model.streamed.value:
+        return found, None
+    return found, np.lexsort((np.arange(len(place)), place))
 
 
 def _places_in_streams(program: Scenario) -> NDArray[np.int64]:
