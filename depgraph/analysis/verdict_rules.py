@@ -16,6 +16,7 @@ from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
+from depgraph.system.ratios import ratio
 from depgraph.system.text import (
     clean_text,
     counted,
@@ -127,9 +128,35 @@ def _idle_graph(found: Findings) -> str:
     )
 
 
-def _buffers_apply(found: Findings) -> bool:
+def _are_serialized(found: Findings) -> bool:
+    """Whether reused buffers keep apart kernels that could overlap."""
     far = found.renamed.upper_bound >= FAR_ABOVE * found.bound.upper_bound
     return far and found.buffer_set is not None
+
+
+def _buffers_apply(found: Findings) -> bool:
+    return _are_serialized(found) and _separated_gain(found) >= _ANYTHING
+
+
+def _separated_gain(found: Findings) -> float:
+    """Return how many times as fast a CUDA graph becomes by separating buffers."""
+    renamed = found.renamed_prediction
+    return 1.0 if renamed is None else ratio(found.graph_prediction.makespan, renamed.makespan)
+
+
+def _unpaid_applies(found: Findings) -> bool:
+    return _are_serialized(found) and not (_buffers_apply(found) or _ships_applies(found))
+
+
+def _unpaid(found: Findings) -> str:
+    best = found.renamed_prediction or found.best_prediction
+    why = "on the SMs that they share they would slow each other"
+    if best.overlap >= LITTLE:
+        why = "launching them side by side costs what it would bring, or more"
+    return (
+        f"Nothing pays: reused buffers serialize independent kernels, but {why}: with these "
+        f"separated {_predicted(best)}, {_bound(found)}."
+    )
 
 
 def _buffers(found: Findings) -> str:
@@ -450,6 +477,7 @@ RULES = (
     ),
     Rule("short-nodes", Topic.LAUNCHES, _mostly_idle, _idle_graph, _small_steps),
     Rule(BUFFERS, Topic.OVERLAP, _buffers_apply, _buffers, _buffer_steps),
+    Rule("nothing-pays", Topic.OVERLAP, _unpaid_applies, _unpaid, _lost_steps),
     Rule("already-overlapped", Topic.OVERLAP, _overlapped_applies, _overlapped, _nothing),
     Rule("enough-waves", Topic.OVERLAP, _full_applies, _full, _nothing),
     Rule("too-small", Topic.OVERLAP, _small_applies, _small, _small_steps),

@@ -1,4 +1,4 @@
-"""How soon the blocks of one kernel fill an SM: by the class that its name and its grid show."""
+"""What the name and the grid of a kernel show: how soon it fills an SM, and its clusters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _CONVOLUTION = re.compile(r"[fdw](prop|grad)|conv(?!ert)", re.IGNORECASE)
 _FP32_PRODUCT = re.compile(r"sgemm|f32f32_f32f32|gemmSN", re.IGNORECASE)
+_CLUSTER = re.compile(r"nvjet_sm\d+\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
+_PORTABLE = 8  # blocks of a cluster that any GPU can place: CUDA C++ programming guide
+_FIRST_WITH_CLUSTERS = 90
 _SUM = re.compile(r"split_?k_kernel|splitKreduce", re.IGNORECASE)
 
 
@@ -47,4 +50,34 @@ def contention_of(
             found[place] = convolution or usual
         elif is_product:
             found[place] = product or usual
+    return found
+
+
+def clusters_of(
+    functions: Sequence[str], shape: NDArray[np.int64], blocks: NDArray[np.int64], gpu: Gpu
+) -> NDArray[np.int64]:
+    """Return how many blocks of each operation are placed together: int64[n_operations].
+
+    cuBLAS names it in its kernels for Hopper, after the tile and the depth and stages of its
+    pipeline: ``nvjet_sm90_tst_64x48_64x15_2x4_h_bz_NNT`` runs in clusters of 2 x 4.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Names; empty where they are not known.
+    shape : int64[n_operations, 3]
+        Grids; where they are not of as many blocks as a program has, no cluster is told.
+    blocks : int64[n_operations]
+    """
+    found = np.ones(len(blocks), np.int64)
+    if gpu.architecture < _FIRST_WITH_CLUSTERS or gpu.vendor != "NVIDIA":
+        return found
+    largest = min(_PORTABLE, max(gpu.gpc_sms or (_PORTABLE,)))
+    for place, name in enumerate(functions):
+        named = _CLUSTER.search(name)
+        if named is None or shape[place].prod() != blocks[place]:
+            continue
+        size = int(named[1]) * int(named[2])
+        if size <= largest and blocks[place] % size == 0:
+            found[place] = size
     return found

@@ -36,7 +36,7 @@ _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "contention_gemm32", "contention_convolution", "block_spread", "kernel_lead_us",
     "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_root_us",
-    "graph_launch_us", "graph_memory_us",
+    "graph_launch_us", "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
 )  # fmt: skip
 """Predictions rest on them; they are fitted to measurements."""
 
@@ -76,6 +76,9 @@ class Gpu:
     graph_fork_us: Rate | None = None  # between a node and one of another branch
     graph_root_us: Rate | None = None  # for each further node that waits for none
     graph_launch_us: Rate | None = None  # once
+    stream_kernel_us: Rate | None = None  # to take a kernel from one of several streams
+    stream_turn_us: Rate | None = None  # more for the first kernel of each, for each stream
+    stream_event_us: Rate | None = None  # after an event of another stream
     graph_memory_us: Rate | None = None  # of a memset or a copy, beyond its profiled time
     device_stall_cycles: Rate | None = None  # of a warp by a launch from the device
     device_lane_cycles: Rate | None = None  # more for each lane that launches

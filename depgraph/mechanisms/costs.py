@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.gpu.kernel_classes import clusters_of
 from depgraph.schedule.policy import IGNORED, Gates, Rules
 from depgraph.system.limits import LONGEST_TIME, number
 from depgraph.system.text import in_short
@@ -221,6 +222,15 @@ def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) 
         "launch": launching.launch,
     }
     return Rules(gates=gates, **(usual | others))
+
+
+def named_clusters(program: Scenario) -> NDArray[np.int64]:
+    """Return how many blocks the names of kernels say are placed together: int64[n_operations]."""
+    blocks = np.diff(program.graph.first_block)
+    if not program.kernels:
+        return np.ones(len(blocks), np.int64)
+    found = clusters_of(program.functions, program.shape, blocks, program.resources.gpu)
+    return np.where(found <= program.sms, found, 1)
 
 
 def first(program: Scenario, time: float) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.branches_jit import continue_branches
-from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
+from depgraph.mechanisms.costs import Charges, Cost, Launching, gated, named_clusters
 from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.serial import graph_paths
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
@@ -193,7 +193,8 @@ def graph_rules(
     latency[entry[roots]] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
     enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)
-    rules = gated(program, launching, Gates.between(source, target, ALL_ENDED))
+    gates = Gates.between(source, target, ALL_ENDED)
+    rules = gated(program, launching, gates, cluster=named_clusters(program))
     if not turned:
         return rules
     order = np.argsort(-branch[program.graph.operation_of_block], kind="stable")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Launching, gated, named_clusters, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.timing.launch_model import LaunchModel
+
+# Streams that lengthen a turn: no more than 16 did (samples/validation, and streams of kernels that
+# do nothing in samples/validation/hardware.cu, where 64 took no longer each).
+_MOST_IN_TURN = 16
 
 
 def previous_in_stream(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -41,7 +46,10 @@ class Streams(Mechanism):
         "a kernel starts once the kernel before it in its stream has ended, and each kernel of "
         "another stream that it depends on"
     )
-    cost = "launches: host and gap of each kernel"
+    cost = (
+        "launches: host and gap of each kernel; of several streams the GPU's own time for each "
+        "kernel, more for the first of a stream the more streams there are, and for each event"
+    )
     family = "streams"
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, streams and events"
@@ -49,10 +57,53 @@ class Streams(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by its stream and by what it depends on elsewhere."""
+        source, target = across_streams(program)
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
-        gates += Gates.between(*across_streams(program), ALL_ENDED)
+        gates += Gates.between(source, target, ALL_ENDED)
         n_streams = len(np.unique(program.stream[program.is_kernel]))
         note = f"{n_streams} streams, as in the trace"
+        launching, entry = one_by_one(program, charges), None
         if n_streams == 1:
             note = "all kernels are in one stream"
-        return gated(program, one_by_one(program, charges), gates, assumptions=(note,))
+        elif not charges.is_given(LAUNCH.name):
+            launching, entry = _in_turns(program, charges.launches, launching, n_streams, target)
+        return gated(
+            program,
+            launching,
+            gates,
+            entry=entry,
+            cluster=named_clusters(program),
+            assumptions=(note,),
+        )
+
+
+def _in_turns(
+    program: Scenario,
+    model: LaunchModel,
+    launching: Launching,
+    n_streams: int,
+    waiting: NDArray[np.int32],
+) -> tuple[Launching, NDArray[np.int64] | None]:
+    """Return what launches into several streams cost, and the order in which the GPU takes them.
+
+    It takes one kernel of each stream in turn, unless the host takes longer to issue them. Those
+    that are `waiting` for another stream do so for an event.
+    """
+    place = _places_in_streams(program)
+    turn = model.turn.value * min(n_streams, _MOST_IN_TURN)
+    own = program.is_kernel * np.where(place == 0, turn, model.streamed.value)
+    waits = program.is_kernel & (np.bincount(waiting, minlength=len(place)) > 0)
+    found = Launching(
+        np.maximum(launching.enter, own), launching.launch + waits * model.event.value
+    )
+    if model.host.value >= model.streamed.value:
+        return found, None
+    return found, np.lexsort((np.arange(len(place)), place))
+
+
+def _places_in_streams(program: Scenario) -> NDArray[np.int64]:
+    """Count the kernels before each in its stream, that of other operations as far as known."""
+    place = np.zeros(program.graph.n_operations, np.int64)
+    for source, target in zip(*previous_in_stream(program), strict=True):
+        place[target] = place[source] + 1
+    return place

@@ -29,6 +29,9 @@ _TIMES = {
     "fork": ("graph_fork_us", "from branch to branch"),
     "root": ("graph_root_us", "a further root"),
     "graph": ("graph_launch_us", "for launching it"),
+    "streamed": ("stream_kernel_us", "a kernel of several streams"),
+    "turn": ("stream_turn_us", "the first of a stream, for each stream"),
+    "event": ("stream_event_us", "an event between streams"),
 }
 NONE, OF_GPU, MEASURED = "none", "gpu", "measured"
 _BASES = (NONE, OF_GPU, MEASURED)
@@ -65,6 +68,10 @@ class LaunchModel:
     # What each kernel after the first costs that waits for no other one of its CUDA graph.
     root: LaunchTime = LaunchTime()
     graph: LaunchTime = LaunchTime()  # what launching a CUDA graph needs, once
+    # What the GPU needs to take a kernel from one of several streams, in turns.
+    streamed: LaunchTime = LaunchTime()
+    turn: LaunchTime = LaunchTime()  # of the first kernel of each, for each of the streams
+    event: LaunchTime = LaunchTime()  # a kernel that waits for one of another stream, on top
     # The part of a kernel's time that the path to it takes at most: short kernels hide it.
     path_share: float = math.inf
     notes: tuple[str, ...] = ()  # what the user should know of these times

@@ -82,8 +82,13 @@ CASES = {
         "Nodes too short: launched as a CUDA graph, no kernel runs for 70.0 % of 10.00 us",
     ),
     "reused-buffers": (
-        lambda: traced(overwriting(4), sms=100),  # is compiled: not as the file is imported
+        # Is compiled: not as the file is imported.
+        lambda: traced(overwriting(4), [20.0] * 4, sms=100),
         "2 reused buffers (1.0 KiB, 0x7f0000000000 and 0x7f0000000200), written by 4 of 4 kernels",
+    ),
+    "nothing-pays": (
+        lambda: traced(overwriting(4), [0.3, 0.3, 0.3, 0.3], sms=100),
+        "Nothing pays: reused buffers serialize independent kernels, but launching them side by",
     ),
     "already-overlapped": (
         program([2, 2], streams=[7, 8]),
@@ -231,7 +236,7 @@ def test_the_smallest_set_of_buffers_that_brings_most_is_named():
 
 def test_a_recorded_program_can_be_run_with_its_real_edges():
     def steps(**metadata):
-        scenario = replace(traced(overwriting(4), sms=100), metadata=metadata)
+        scenario = replace(traced(overwriting(4), [20.0] * 4, sms=100), metadata=metadata)
         return [step for step in conclude(scenario).steps if "parallelize" in step.text]
 
     assert len(steps(format="recording")) == 1
@@ -271,7 +276,7 @@ def test_a_program_that_the_memory_bus_limits_has_no_small_kernels():
 
 
 def test_buffers_are_named_by_what_allocated_them():
-    scenario = traced(overwriting(4), sms=100)
+    scenario = traced(overwriting(4), [20.0] * 4, sms=100)
     allocations = [
         Allocation(address(0), BLOCK_BYTES, 0, op="aten::empty", line="model.py(12): forward"),
         Allocation(address(1), BLOCK_BYTES, 0, op="aten::mm"),

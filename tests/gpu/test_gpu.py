@@ -32,7 +32,8 @@ NUMBERS = {entry.name for entry in fields(Gpu)} - {
     "name", "aliases", "architecture", "sources", "errors",
 }  # fmt: skip
 MEASURED = (
-    "gpc_sms", "launch_", "device_", "graph_", "contention", "block_spread", "kernel_lead_us",
+    "gpc_sms", "launch_", "device_", "graph_", "stream_", "contention", "block_spread",
+    "kernel_lead_us",
 )  # fmt: skip
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024

@@ -87,6 +87,43 @@ def test_nodes_of_a_cuda_graph_start_one_after_another():
     assert makespan("cuda-graph", program_of(graph, [1] * 8, 8), launches=model) == 8 + 2 + 1
 
 
+def on_streams(sizes, durations, streams, edges=()):
+    """Return a program in several streams."""
+    graph = graph_of(sizes, list(edges))
+    graph = replace(graph, resources=replace(graph.resources, stream=np.array(streams)))
+    return program_of(graph, durations, 8)
+
+
+def test_the_gpu_takes_kernels_of_streams_in_turn():
+    # Launched a stream after the other, and taken as 0 2 1 3: 2 us for each stream's first kernel,
+    # as there are two streams, then 1 us each.
+    program = on_streams([1] * 4, [1, 10, 1, 10], [7, 7, 8, 8])
+    model = launches_of(streamed=1, turn=1)
+    schedule = run("streams", program, launches=model)[0]
+    assert schedule.start.tolist() == [2, 5, 4, 6]
+    # A host that takes longer issues them in its own order.
+    slow = run("streams", program, launches=replace(model, host=LaunchTime(3, "given")))[0]
+    assert slow.start.tolist() == [3, 6, 9, 12]
+
+
+def test_no_more_than_16_streams_make_a_turn_longer():
+    n = 20
+    program = on_streams([1] * n, [1] * n, list(range(n)))
+    assert makespan("streams", program, launches=launches_of(turn=1)) == 16 * n + 1
+
+
+def test_a_kernel_waits_longer_for_another_stream_than_for_its_own():
+    edges = [((0, 0), (1, 0)), ((1, 0), (2, 0))]
+    program = on_streams([1] * 3, [10] * 3, [7, 7, 8], edges)
+    assert makespan("streams", program, launches=launches_of(gap=2, event=3)) == 3 * 12 + 3
+
+
+def test_one_stream_takes_no_turns():
+    program = on_streams([1] * 3, [10] * 3, [7, 7, 7])
+    model = launches_of(gap=2, streamed=1, turn=1, event=3)
+    assert makespan("streams", program, launches=model) == 3 * 12
+
+
 def test_pdl_pays_its_launches():
     program = chain(2, 10)
     model = launches_of(gap=2)
@@ -131,7 +168,7 @@ def test_acs_in_software_launches_and_synchronises_each_kernel():
 @given(programs(), st.sampled_from(["serial", "streams", "cuda-graph", "dataflow"]))
 def test_launches_only_add_to_what_runs_in_order(program, name):
     free = makespan(name, replace(program, sms=64))
-    model = launches_of(host=1, gap=1, node=1, path=1, fork=1, graph=1)
+    model = launches_of(host=1, gap=1, node=1, path=1, fork=1, graph=1, streamed=1, turn=1, event=1)
     assert makespan(name, replace(program, sms=64), launches=model) >= free
 
 

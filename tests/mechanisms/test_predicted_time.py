@@ -6,6 +6,7 @@ from hypothesis import given
 from random_programs import programs
 from small_graphs import chain_edges, graph_of, scenario_of
 
+from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
@@ -117,3 +118,29 @@ def test_a_million_blocks_are_predicted():
     scenario = program(sizes, chain_edges(sizes), np.full(1_000_000, 8.0), contention="full")
     found = predicted_time(CudaGraph(), scenario)
     assert found.time == pytest.approx(predicted_chain(CudaGraph(), scenario).time)
+
+
+def products(cluster, sms=None):
+    """Return four products side by side, of 96 blocks that fill an SM, as cuBLAS names them."""
+    kernels = [
+        MeasuredKernel(f"nvjet_sm90_tst_64x48_64x15_{cluster}_h_bz_NNT", (8, 12, 1), (384, 1, 1),
+                       168, 200_000, 6.0)
+        for _ in range(4)
+    ]  # fmt: skip
+    program = MeasuredProgram("fan", "fan", 0, kernels, [], 24.0, 23.0)
+    scenario = program.scenario(load_gpu("H100 SXM"), "full")
+    return scenario if sms is None else scenario.on(sms)
+
+
+def test_clusters_of_a_matrix_product_leave_room_that_no_other_one_fits_into():
+    single, pairs, eights = (
+        predicted_time(CudaGraph(), products(named)).time for named in ("1x1", "1x2", "2x4")
+    )
+    assert single == pairs < eights
+    chain = predicted_chain(CudaGraph(), products("2x4")).time
+    assert chain == predicted_chain(CudaGraph(), products("1x1")).time
+
+
+def test_clusters_count_on_no_gpu_too_small_for_them():
+    times = [predicted_time(CudaGraph(), products(c, sms=4)).time for c in ("1x1", "2x4")]
+    assert times[0] == times[1]
