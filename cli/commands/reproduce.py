@@ -24,7 +24,7 @@ _PICTURES = (".png", ".svg")
 @format_option
 @force_option
 def command(name: str | None, picture: Path | None, form: str, *, force: bool) -> None:
-    """Compute what a paper published, from packaged programs, and show both.
+    """Compute what papers published, from packaged programs, and show both.
 
     NAME is one of those that are listed without it. Each figure is computed when the command runs,
     by the mechanisms that bound uses: the paper's, ours, the difference, and why they differ.

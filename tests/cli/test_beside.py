@@ -33,6 +33,7 @@ ARGUMENTS = {
     "profiles": [[TIMES]],
     "trace": [[sample_path(RECORDING)]],
     "program": [["--", sys.executable, "-c", ""]],
+    "name": [["kuper"]],
 }
 BEHIND = {"apply": ["--", sys.executable, "-c", ""]}  # what click does not see
 # What an option may be that is neither a choice nor a path, by its name.
@@ -45,14 +46,16 @@ VALUES = {
     "fail_above": "upper_bound=9", "tolerance": "5", "communication": "nccl",
     "max_extra_memory": "1GiB", "kernels": "0:3", "name": "gemm", "nvtx": "step", "skip": "1",
     "count": "1", "gpu_memory": "1GiB", "memory_limit": "512MiB",
+    "share": "streams", "window": "8", "hashes": "2",
 }  # fmt: skip
 # What else an option may need.
 WITH = {
     "costs": ["--mechanism", "acs-sw"], "hypothetical": ["--mechanism", "all"],
     "launch": ["--cusync"], "timing": ["--new-timing", TIMES], "new_timing": ["--timing", TIMES],
+    "share": [STORE], "as_is": ["--to", "accel-sim"], "traces": ["--to", "accel-sim"],
     "repeat_timing": ["--timing", TIMES, "--new-timing", TIMES, "--repeat", STORE],
 }  # fmt: skip
-WRITTEN = {"output", "keep", "add_to"}
+WRITTEN = {"output", "keep", "add_to", "picture"}
 USAGE = 2
 NEED_OTHERS = {"github"}  # needs a file that GitHub names
 
