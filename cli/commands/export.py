@@ -137,6 +137,7 @@ def command(
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.reports.export import accel_sim, tables
+    from depgraph.reports.export.chakra import write_chakra
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
@@ -167,7 +168,12 @@ def command(
         sized = on_size(scenario, sms)
         is_serial = schedule_name == "serial" and not mechanisms
         names = () if is_serial else mechanisms or (f"dataflow({priority})",)
-        _write_plan(_schedule(sized, names, costs), sized, opened, file, form, force=force)
+        plan = _schedule(sized, names, costs)
+        if form == "chakra":
+            alone = plan if is_serial else _schedule(sized, (), ())
+            write_chakra(plan, alone, sized, opened.copies, file, force=force)
+            return
+        _write_plan(plan, sized, opened, file, form, force=force)
 
     if is_piped:
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
@@ -228,13 +234,10 @@ def _write_plan(
     from depgraph.errors import NotApplicableError
     from depgraph.parsers.accelsim.trace import FORMAT
     from depgraph.reports.export import accel_sim, tables
-    from depgraph.reports.export.chakra import write_chakra
     from depgraph.system.text import counted
 
     if form == "perfetto":
         _write_timeline(plan, scenario, file, force=force)
-    elif form == "chakra":
-        write_chakra(plan, scenario, store.copies, file, force=force)
     elif form == _FOLDER:
         if len(scenario.kernels) < len(store.kernels):
             message = "merged kernels have no trace that Accel-Sim could run: leave out merge="
