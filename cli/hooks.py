@@ -52,7 +52,12 @@ def add_magic(shell: Shell) -> None:
 
 def run_line(line: str) -> None:
     """Run a command in a process of its own and print what it says, as it says it."""
-    command = [sys.executable, "-m", "depgraph", *shlex.split(line)]
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        sys.stdout.write(f"depgraph: error: {error}\n")
+        return
+    command = [sys.executable, "-m", "depgraph", *words]
     with subprocess.Popen(  # noqa: S603 - the words of the user, as on a command line
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as running:

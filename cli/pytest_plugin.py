@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from depgraph.errors import DepgraphError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,6 +21,7 @@ _BASELINES = "depgraph-baselines.json"
 _SMS = 80
 # The upper bound falls where less can overlap, and false dependences are what one can get rid of.
 _FALLING, _RISING = ("upper_bound", "bound_raw"), ("false_dependences",)
+_NUMBERS = (*_FALLING, *_RISING)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,8 +49,14 @@ def depgraph_baseline(request: pytest.FixtureRequest) -> Guard:
         path: str | Path, *, sms: int = _SMS, tolerance: float = 0.02, name: str | None = None
     ) -> dict[str, float]:
         __tracebackhide__ = True
-        found = measured(Path(path), sms)
-        key = f"{request.node.name}: {name or Path(path).name} on {sms} SMs"
+        if updates and hasattr(request.config, "workerinput"):
+            pytest.fail(f"{_UPDATE} writes one file: run it in one process (-n0)", pytrace=False)
+        try:
+            found = measured(Path(path), sms)
+        except DepgraphError as error:
+            pytest.fail(str(error), pytrace=False)
+        test = "::".join([request.path.name, *request.node.nodeid.split("::")[1:]])
+        key = f"{test}: {name or Path(path).name} on {sms} SMs"
         known = _read(baselines)
         if updates:
             text = json.dumps({**known, key: found}, indent=2, sort_keys=True)
@@ -98,6 +107,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        pytest.fail(f"{path}: is no JSON ({error}); run pytest {_UPDATE}", pytrace=False)
-    return found
+        return {key: {n: float(numbers[n]) for n in _NUMBERS} for key, numbers in found.items()}
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        what = f"{path}: has no baselines that can be read ({error!r})"
+        pytest.fail(f"{what}; remove it and run pytest {_UPDATE}", pytrace=False)

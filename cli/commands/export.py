@@ -149,6 +149,7 @@ def command(
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.reports.export import accel_sim, tables
+    from depgraph.reports.export.chakra import write_chakra
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
@@ -256,7 +257,8 @@ def _write_plan(
     if form == "perfetto":
         _write_timeline(plan, scenario, file, force=force)
     elif form == "chakra":
-        write_chakra(plan, scenario, store.copies, file, force=force)
+        alone = _schedule(scenario, (), ())
+        write_chakra(plan, alone, scenario, store.copies, file, force=force)
     else:
         tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 

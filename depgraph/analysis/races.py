@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,16 +20,19 @@ from depgraph.trace.records import (
     HOST_AWAITS_CONTEXT,
     HOST_AWAITS_EVENT,
     HOST_AWAITS_STREAM,
+    LDGSTS_READ,
     LEGACY,
     NON_BLOCKING,
+    READ,
     RECORDS,
     RUNS_IN,
+    SYNC_READ,
     UNKNOWN_GRAPH_BEGINS,
     WRITE,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,7 +56,7 @@ class Race:
     source_stream: int
     target_stream: int
     kinds: tuple[str, ...]  # of the dependence: RAW, WAR, WAW
-    address: int  # of the first byte that both touch; 0 where only possible
+    address: int  # of the first byte that both touch
     size: int  # bytes that both touch
     buffer: str  # who allocated the memory, where that is known
 
@@ -76,7 +80,10 @@ def find_races(store: Store) -> RaceCheck:
     transitive, so that all conflicting accesses are ordered if these are. Orders are those of the
     CUDA programming guide: within a stream; from the record of an event to what waits for it; from
     what the host has waited for to what it calls then; of the legacy default stream with the
-    blocking streams of its context; edges of CUDA graphs.
+    blocking streams of its context; edges of CUDA graphs. Atomics do not race with each other (PTX
+    ISA, memory consistency model), whose order is not looked at: what meets one of them is compared
+    with the others, too. A plain write by a block that updates the same bytes by an atomic as well
+    counts as the atomic.
 
     Parameters
     ----------
@@ -95,8 +102,11 @@ def find_races(store: Store) -> RaceCheck:
     for pair in pairs:
         wanted.setdefault(layout.operation[pair.target], []).append(pair)
     order = HostOrder(store.host_calls, layout.streams, wanted.keys())
-    unordered, possible, unjudged, across = [], 0, 0, 0
-    for target, found in wanted.items():
+    conflicts = _Conflicts(store)
+    races, possible, unjudged, across = [], 0, 0, 0
+    beside: dict[int, list[int]] = {}  # of an operation those that only its atomics meet
+    for target, found in sorted(wanted.items(), key=itemgetter(0)):
+        unordered = []
         for pair in found:
             source = layout.operation[pair.source]
             across += not order.is_same_place(source, target)
@@ -104,11 +114,32 @@ def find_races(store: Store) -> RaceCheck:
             if verdict is None:
                 unjudged += 1
             elif not verdict and pair.raw + pair.war + pair.waw:
-                unordered.append(pair)
+                unordered.append(source)
             elif not verdict:
                 possible += 1
-    races = _described(store, unordered, layout)
-    return RaceCheck(races, len(order.streams), len(pairs), across, possible, unjudged)
+        sources = [layout.operation[pair.source] for pair in found]
+        further = _reached(beside, sources)
+        unordered += [each for each in further if order.is_ordered(each, target) is False]
+        for source in unordered:
+            conflict = conflicts.between(source, target)
+            if conflict is not None:
+                races.append(_described(store, layout, conflict, source, target))
+            elif source not in further:
+                beside.setdefault(target, []).append(source)
+    return RaceCheck(tuple(races), len(order.streams), len(pairs), across, possible, unjudged)
+
+
+def _reached(beside: Mapping[int, Sequence[int]], operations: Iterable[int]) -> list[int]:
+    """Return what atomics of some operations met without an order: they hide no accesses of it."""
+    seen, ahead = {*operations}, [*operations]
+    found = []
+    while ahead:
+        for each in beside.get(ahead.pop(), ()):
+            if each not in seen:
+                seen.add(each)
+                ahead.append(each)
+                found.append(each)
+    return sorted(found)
 
 
 def _refuse_others(store: Store) -> None:
@@ -134,6 +165,7 @@ class _Layout:
     """Where kernels and copies stand in the program, and in which streams they run."""
 
     operation: dict[int, int]  # of each kernel number
+    number: dict[int, int]  # and back
     streams: list[int]  # of each operation
 
     @classmethod
@@ -146,7 +178,7 @@ class _Layout:
         for call in store.host_calls:
             if call.what == RUNS_IN and call.stream is not None:
                 streams[call.operation] = call.stream
-        return cls(operation, streams)
+        return cls(operation, {at: number for number, at in operation.items()}, streams)
 
 
 class HostOrder:
@@ -282,45 +314,70 @@ class HostOrder:
         return False
 
 
-def _described(store: Store, pairs: Sequence[PairSummary], layout: _Layout) -> tuple[Race, ...]:
-    """Say of each pair what both touch."""
-    if not pairs:
-        return ()
-    graph = store.graph(store.graph().kinds & ALL_KINDS - {"REUSE"})
-    operation_of_block = graph.operation_of_block
-    footprints = store.footprints()
-    at = operation_of_block[footprints.block]
-    order = np.argsort(at, kind="stable")
-    bounds = np.searchsorted(at[order], np.arange(graph.n_operations + 1))
-    rows = {n: order[low:high] for n, (low, high) in enumerate(pairwise(bounds.tolist()))}
-    found = []
-    for pair in pairs:
-        source, target = layout.operation[pair.source], layout.operation[pair.target]
-        start, end = _both(footprints.take(rows[source]), footprints.take(rows[target]))
-        address = int(start.min()) if len(start) else 0
-        counts = {"RAW": pair.raw, "WAR": pair.war, "WAW": pair.waw}
-        found.append(
-            Race(
-                pair.source,
-                pair.target,
-                layout.streams[source],
-                layout.streams[target],
-                tuple(kind for kind, count in counts.items() if count),
-                address,
-                int((end - start).sum()),
-                _buffer_of(address, store.allocations, source),
-            )
-        )
-    return tuple(found)
+def _described(
+    store: Store, layout: _Layout, conflict: _Conflict, source: int, target: int
+) -> Race:
+    return Race(
+        layout.number[source],
+        layout.number[target],
+        layout.streams[source],
+        layout.streams[target],
+        conflict.kinds,
+        conflict.address,
+        conflict.size,
+        _buffer_of(conflict.address, store.allocations, source),
+    )
 
 
-def _both(source: Footprints, target: Footprints) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the ranges that two operations touch, at least one of them writing."""
-    edges = np.unique(np.concatenate([source.start, source.end, target.start, target.end]))
-    covered = [_covers(edges, each, each.kind == WRITE) for each in (source, target)]
-    touched = [_covers(edges, each, np.ones(len(each), np.bool_)) for each in (source, target)]
-    both = (covered[0] & touched[1]) | (touched[0] & covered[1])
-    return edges[:-1][both], edges[1:][both]
+class _Conflict(NamedTuple):
+    """Bytes that two operations touch, at least one of them writing, not both by atomics alone."""
+
+    kinds: tuple[str, ...]
+    address: int  # of the first
+    size: int
+
+
+class _Conflicts:
+    """Looks up what two operations of a store both touch."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def _of_operation(self) -> tuple[Footprints, NDArray[np.int64], NDArray[np.int64]]:
+        graph = self._store.graph(self._store.graph().kinds & ALL_KINDS - {"REUSE"})
+        footprints = self._store.footprints()
+        at = graph.operation_of_block[footprints.block]
+        rows = np.argsort(at, kind="stable")
+        return footprints, rows, np.searchsorted(at[rows], np.arange(graph.n_operations + 1))
+
+    def _touched(self, operation: int) -> Footprints:
+        footprints, rows, bounds = self._of_operation
+        return footprints.take(rows[bounds[operation] : bounds[operation + 1]])
+
+    def between(self, source: int, target: int) -> _Conflict | None:
+        """Return what two operations do to the same bytes; None if that is no conflict."""
+        both = [self._touched(source), self._touched(target)]
+        edges = np.unique(np.concatenate([each for f in both for each in (f.start, f.end)]))
+        writes = [_covers(edges, each, each.kind == WRITE) for each in both]
+        plain = [_covers(edges, each, np.isin(each.kind, (READ, LDGSTS_READ))) for each in both]
+        ordered = [_covers(edges, each, each.kind == SYNC_READ) for each in both]
+        reads = [some | others for some, others in zip(plain, ordered, strict=True)]
+        # PTX ISA, memory consistency model: atomics do not race with each other, nor with loads
+        # that are as strong. What an atomic writes it has read so.
+        is_strong = (ordered[0] & ~plain[0]) & (ordered[1] & ~plain[1])
+        found = {
+            "RAW": writes[0] & reads[1],
+            "WAR": reads[0] & writes[1],
+            "WAW": writes[0] & writes[1],
+        }
+        racing = {kind: where & ~is_strong for kind, where in found.items()}
+        where = np.logical_or.reduce([*racing.values()])
+        if not where.any():
+            return None
+        start, end = edges[:-1][where], edges[1:][where]
+        kinds = tuple(kind for kind, bytes_ in racing.items() if bytes_.any())
+        return _Conflict(kinds, int(start[0]), int((end - start).sum()))
 
 
 def _covers(

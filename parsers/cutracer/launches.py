@@ -67,8 +67,9 @@ def announced(record: dict[str, Any]) -> Announced:
     named = {int(number): opcode_of(str(each["sass"])) for number, each in table.items()}
     opcodes = {number: opcode for number, opcode in named.items() if opcode is not None}
     mangled = _text(record, "mangled_name")
+    has_name = bool(record.get("unmangled_name"))
     launch = KernelLaunch(
-        name=str(record.get("unmangled_name") or demangle(mangled)),
+        name=_text(record, "unmangled_name") if has_name else demangle(mangled),
         grid=_three(record, "grid"),
         block=_three(record, "block"),
         registers=usable_registers(_whole(record, "nregs")),
@@ -86,6 +87,8 @@ def read_events(source: TraceInput) -> dict[int, KernelLaunch]:
     found = {}
     with source.open() as stream:
         for line, content in enumerate(lines_of(stream), 1):
+            if not content.strip():
+                continue
             try:
                 record = json.loads(content)
                 if record["type"] == EVENT:

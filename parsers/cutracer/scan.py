@@ -164,6 +164,7 @@ class _Reader:
             ValueError,
             KeyError,
             TypeError,
+            OverflowError,
             AttributeError,
             IndexError,
             RecursionError,

@@ -165,7 +165,13 @@ class LaunchOrder:
                 self._enter(self._numbers.pop(), None)
             if self._numbers and self._numbers[-1] == number:
                 self._enter(self._numbers.pop(), launch)
-            elif launch is not None and number not in self._index:
+            elif launch is not None and number in self._index:
+                raise TraceError(
+                    "the trace",
+                    f"two files announce launch {number}",
+                    "give the files of one process and one run",
+                )
+            elif launch is not None:
                 self._enter(number, launch)
         return np.array([self._index.get(key, -1) for (key,) in part.keys], np.int64)
 

@@ -31,18 +31,28 @@ _TYPES = {TO_DEVICE: _LOADS, TO_HOST: _STORES}
 _DOUBLE, _INT64, _BOOL, _STRING = 3, 9, 27, 29  # of AttributeProto
 
 
-def write_chakra(plan: Schedule, scenario: Scenario, copies: list[Copy], path: Path, *, force: bool
-) -> int:  # fmt: skip
+def write_chakra(
+    plan: Schedule,
+    alone: Schedule,
+    scenario: Scenario,
+    copies: list[Copy],
+    path: Path,
+    *,
+    force: bool,
+) -> int:
     """Write the kernels and copies of a schedule as nodes; return how many.
 
     `data_deps` are certain RAW dependences, `ctrl_deps` all others that count: WAR and WAW, and
-    what may depend. Times are those of the schedule, in whole microseconds as the schema has them,
-    and in full as attribute `duration_us`; a unit that is no time stands for a microsecond.
+    what may depend. They start as in the schedule; how long they take is taken from `alone`, the
+    schedule of serialized launches: a simulator that lets a node wait for others would count twice
+    what blocks wait within a kernel. Times are whole microseconds as the schema has them, durations
+    in full as attribute `duration_us`, too; a unit that is no time stands for a microsecond.
     """
     before: dict[int, list[PairSummary]] = {}
     for pair in scenario.pairs:
         before.setdefault(pair.target, []).append(pair)
-    start, end = _times(plan, scenario)
+    start, _ = _times(plan, scenario)
+    duration = [last - first for first, last in zip(*_times(alone, scenario), strict=True)]
     kernels = {kernel.kernel: kernel for kernel in scenario.kernels}
     sizes = {copy.number: copy for copy in copies}
     place = {number: i for i, number in enumerate(scenario.graph.kernel.tolist())}
@@ -57,8 +67,8 @@ def write_chakra(plan: Schedule, scenario: Scenario, copies: list[Copy], path: P
                     packed(4, sorted(place[p.source] for p in needs if not p.raw)),
                     packed(5, sorted(place[p.source] for p in needs if p.raw)),
                     whole(6, round(start[i])),
-                    whole(7, round(end[i] - start[i])),
-                    _attribute("duration_us", real(_DOUBLE, end[i] - start[i])),
+                    whole(7, round(duration[i])),
+                    _attribute("duration_us", real(_DOUBLE, duration[i])),
                 )
             )
             out.write(delimited(node))

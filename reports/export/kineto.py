@@ -34,7 +34,7 @@ _PROCESS = 1_000_001  # of no host: Linux gives numbers below 2**22, and Kineto 
 _CATEGORY = "depgraph"
 _CHUNK = 1 << 20
 _LONGEST_HEAD = 64 << 20  # in front of the events
-_BASE = re.compile(rb'"baseTimeNanoseconds"\s{0,8}:\s{0,8}(\d{1,20})')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s{0,8}:\s{0,8}(\d{1,20})[^\d]')
 _EVENTS = re.compile(rb'(?:\A\s{0,64}|"traceEvents"\s{0,64}:\s{0,64})\[\s*')
 
 

@@ -19,6 +19,8 @@ from depgraph.trace.records import HOST_CALLS, HostCall
 
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
 ADDRESS = 128 * 32
+# Bytes that a kernel reads, writes, and reads by atomics or ordered loads.
+MASKS = {True: (0, 1, 0), False: (1, 0, 0), "atomic": (0, 1, 1), "ordered": (0, 0, 1)}
 
 
 def stream(number, kind=NON_BLOCKING, context=0):
@@ -54,8 +56,8 @@ def recorded_store(folder, *events, fresh=True):
     for given_event in events:
         event = dict(given_event)
         if event["event"] == "kernel":
-            masks = (0, 1) if event.pop("writes") else (1, 0)
-            row = np.array([(128, 0, event["number"], *masks, 0, 1)], SECTORS)
+            masks = MASKS[event.pop("writes")]
+            row = np.array([(128, 0, event["number"], *masks, 1)], SECTORS)
             event |= {"sectors_at": len(raw), "sectors": 1}
             raw += row.tobytes()
         made.append(event)
@@ -152,6 +154,32 @@ def test_without_an_order_there_is_one(races_of, name):
 def test_one_of_two_must_write(races_of, first, second, kinds):
     program = (*TWO, kernel(1, 1, writes=first), kernel(2, 2, writes=second))
     assert [race.kinds for race in races_of(*program).races] == kinds
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        ("atomic", "atomic", []),
+        ("atomic", "ordered", []),
+        ("ordered", "atomic", []),
+        ("atomic", True, [("WAR", "WAW")]),
+        (True, "atomic", [("RAW", "WAW")]),
+        ("atomic", False, [("RAW",)]),
+        (True, "ordered", [("RAW",)]),
+    ],
+)
+def test_atomics_do_not_race_with_each_other(races_of, first, second, kinds):
+    program = (*TWO, kernel(1, 1, writes=first), kernel(2, 2, writes=second))
+    assert [race.kinds for race in races_of(*program).races] == kinds
+
+
+def test_an_atomic_hides_no_other_that_nothing_orders_it_with(races_of):
+    atomics = [kernel(n, n, writes="atomic") for n in (1, 2, 3)]
+    last = sync("record", stream=3, id=7), sync("wait", stream=4, id=7)
+    program = (*TWO, stream(3), stream(4), *atomics, *last, kernel(4, 4, writes=False))
+    found = races_of(*program)
+    assert [(race.source, race.target) for race in found.races] == [(0, 3), (1, 3)]
+    assert races_of(*program[:-1], sync("context", context=0), program[-1]).races == ()
 
 
 def test_copies_and_memsets_race_too(races_of):

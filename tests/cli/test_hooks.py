@@ -93,6 +93,8 @@ def test_a_cell_runs_a_command(capsys):
     assert "H100 SXM" in capsys.readouterr().out
     hooks.run_line("bound 'no such store'")
     assert "no such store" in capsys.readouterr().out
+    hooks.run_line("bound 'no such store")
+    assert capsys.readouterr().out == "depgraph: error: No closing quotation\n"
 
 
 def test_a_real_shell_takes_it():
@@ -105,6 +107,8 @@ def test_a_real_shell_takes_it():
     assert done.stdout.startswith("depgraph ")
 
 
+# An installed depgraph is a plugin already.
+PLUGIN = "-p", "no:depgraph", "-p", "depgraph.cli.pytest_plugin"
 BASELINED = """
 from depgraph.samples import sample_path
 
@@ -116,7 +120,7 @@ def test_overlap(depgraph_baseline):
 
 def test_a_program_that_gets_worse_fails(pytester, sample_store):
     def run(*options):
-        return pytester.runpytest_inprocess("-p", "depgraph.cli.pytest_plugin", "-n0", *options)
+        return pytester.runpytest_inprocess(*PLUGIN, "-n0", *options)
 
     pytester.makepyfile(BASELINED.format(path=str(sample_store.path)))
     run().stdout.fnmatch_lines(["*no baseline in *depgraph-baselines.json; run pytest --depgraph*"])
@@ -124,17 +128,41 @@ def test_a_program_that_gets_worse_fails(pytester, sample_store):
     run().assert_outcomes(passed=1)
     path = pytester.path / "depgraph-baselines.json"
     ((key, numbers),) = json.loads(path.read_text()).items()
-    assert key.startswith("test_overlap: sample.out on 8 SMs")
+    assert key == "test_a_program_that_gets_worse_fails.py::test_overlap: sample.out on 8 SMs"
     for name, value in (("upper_bound", 9), ("bound_raw", 9), ("false_dependences", 1)):
         path.write_text(json.dumps({key: {**numbers, name: value}}))
         result = run()
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines([f"*{name} was {value} and is *"])
-    path.write_text("{")
-    run().stdout.fnmatch_lines(["*is no JSON*run pytest --depgraph-update*"])
+    for text in ("{", "[1]", json.dumps({key: {}})):
+        path.write_text(text)
+        run().stdout.fnmatch_lines(["*no baselines that can be read*run pytest --depgraph-update*"])
+
+
+def test_what_cannot_be_read_fails_in_one_line(pytester):
+    pytester.makepyfile(BASELINED.format(path="gone.out"))
+    result = pytester.runpytest_inprocess(*PLUGIN, "-n0")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gone.out: no such file*"])
+
+
+def test_tests_of_one_name_have_baselines_of_their_own(pytester, sample_store):
+    test = BASELINED.format(path=str(sample_store.path))
+    pytester.makepyfile(test_one=test, test_other=test)
+    options = *PLUGIN, "-n0", "--depgraph-update"
+    pytester.runpytest_inprocess(*options).assert_outcomes(passed=2)
+    assert len(json.loads((pytester.path / "depgraph-baselines.json").read_text())) == 2
+
+
+def test_several_processes_write_no_baselines(pytester, sample_store):
+    pytest.importorskip("xdist")
+    pytester.makepyfile(BASELINED.format(path=str(sample_store.path)))
+    options = *PLUGIN, "-n1", "--depgraph-update"
+    pytester.runpytest_subprocess(*options).stdout.fnmatch_lines(["*run it in one process*"])
+    assert not (pytester.path / "depgraph-baselines.json").exists()
 
 
 def test_a_trace_is_extracted(pytester):
     pytester.makepyfile(BASELINED.format(path=str(sample_path("recording/gru_train.recording"))))
-    options = "-p", "depgraph.cli.pytest_plugin", "-n0", "--depgraph-update"
-    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1)
+    options = *PLUGIN, "-n0", "--depgraph-update"
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)

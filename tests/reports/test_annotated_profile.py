@@ -99,6 +99,17 @@ def test_where_events_begin(text):
     assert len(events) == (2 if isinstance(content, list) else 1)
 
 
+@pytest.mark.parametrize("left", range(64))
+def test_the_base_of_times_may_lie_where_two_reads_meet(left):
+    from io import BytesIO
+
+    from depgraph.reports.export.kineto import _CHUNK, _base_of
+
+    base = b'"baseTimeNanoseconds": 1790857026000000000}'
+    text = b'{"a": "'.ljust(_CHUNK - left - 2, b"x") + b'",' + base
+    assert _base_of(lambda: BytesIO(text)) == 1_790_857_026_000_000_000
+
+
 def test_packed_as_it_is_called(annotated):
     _, path = annotated(name="annotated.json.gz")
     assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 from chakra_reader import read
+from cutracer_files import access, metadata, ndjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,21 @@ def test_nodes_have_times_and_streams(exported, timed_store):
     kernels = [node for node in nodes if node["id"] in names]
     for before, after in itertools.pairwise(kernels):
         assert before["start_time_micros"] <= after["start_time_micros"]
+
+
+def test_nodes_take_as_long_as_alone(program, tmp_path):
+    code = "LDG.E R4, [R2.64] ;", "STG.E [R2.64], R4 ;"
+    for launch, block, opcode in ((1, 0, 1), (2, 1, 0)):
+        about = metadata((2, 1, 1), instructions=code)
+        record = access(launch, (block, 0, 0), None, [1 << 40], opcode=opcode)
+        (tmp_path / f"kernel_{launch}.ndjson").write_bytes(ndjson(about, record))
+    assert program("extract", tmp_path, "-o", tmp_path / "two.out").code == 0
+    words = "export", tmp_path / "two.out", "--what", "schedule", "--sms", "8", "-o"
+    assert program(*words, tmp_path / "two.et").code == 0
+    _, (_, second) = read(tmp_path / "two.et")
+    # Its other block starts with the first kernel; the one that reads waits for that to end.
+    assert (second["data_deps"], second.get("start_time_micros", 0)) == ([0], 0)
+    assert (second["duration_micros"], second["attr"]["duration_us"]) == (1, 1.0)
 
 
 def test_raw_alone(exported):

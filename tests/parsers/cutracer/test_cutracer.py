@@ -170,6 +170,31 @@ def test_addresses_that_are_none_are_damage(tmp_path, value):
     assert extraction.counts.accesses.tolist() == [200, 0, 0, 0]
 
 
+def test_a_tile_that_lies_nowhere_is_damage(tmp_path):
+    code = metadata(instructions=("UTMALDG.2D [UR8], [UR4] ;",))
+    record = tile(1, (0, 0, 0), 0, tensor={"coords": [1 << 40, 0]})
+    with pytest.raises(TraceError, match="access line is damaged"):
+        analyse(one_file(tmp_path, ndjson(code, record)))
+
+
+def test_a_name_that_is_no_text_in_utf_8(run):
+    named = metadata(name="k\ud800", instructions=CODE)
+    found = analyse(run(ndjson(named, access(1, (0, 0, 0), None, [BASE], opcode=WRITE))))
+    assert [kernel.name for kernel in found.kernels] == ["k?"]
+
+
+def test_one_number_in_two_files_is_of_two_runs(run):
+    again = CONSUMER.replace(b'"grid_launch_id":2', b'"grid_launch_id":1')
+    with pytest.raises(TraceError, match=r"two files announce launch 1.*one process and one run"):
+        analyse(run(PRODUCER, again))
+
+
+def test_kernel_events_may_have_empty_lines(run):
+    events = b"\n".join([ndjson(event(1, stream=3)), ndjson(event(2))])
+    found = analyse(run(PRODUCER, CONSUMER, events=events))
+    assert [kernel.stream for kernel in found.kernels] == [3, 0]
+
+
 def test_an_access_whose_instruction_is_not_named_makes_the_kernel_opaque(run):
     unnamed = ndjson(metadata(), access(3, (0, 0, 0), None, [BASE], opcode=7))
     kernels = analyse(run(PRODUCER, CONSUMER, unnamed)).kernels
