@@ -323,9 +323,11 @@ def _described(type_: Any) -> Described:
     if isinstance(type_, types.BaseTuple):
         items: Any = type_
         home = getattr(type_, "instance_class", None)
-        named = [home.__module__, home.__qualname__] if home is not None else None
-        if home is not None and getattr(sys.modules[home.__module__], named[1], None) is not home:
-            raise NotPortableError  # made within a function or a class: not to be found by name
+        named = None
+        if home is not None:
+            named = [home.__module__, home.__qualname__]
+            if getattr(sys.modules[home.__module__], home.__qualname__, None) is not home:
+                raise NotPortableError  # made within a function or a class: not to be found by name
         return ["tuple", named, [_described(item) for item in items.types]]
     if isinstance(type_, types.Array) and not isinstance(type_.dtype, types.Record):
         return ["array", as_dtype(type_.dtype).str, type_.ndim, type_.mutable]
@@ -453,9 +455,13 @@ class Kept:
             for old in self.folder.glob(f"{self._name}-*"):
                 if not old.name.startswith(f"{self._name}-{self._stamp}"):
                     old.unlink()
-            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as aside:
-                aside.write(b"\n".join([head, digest, made.code]))
-            Path(aside.name).replace(self._path(types))
+            number, aside = tempfile.mkstemp(dir=self.folder)
+            try:
+                with open(number, "wb") as file:  # noqa: PTH123  no path
+                    file.write(b"\n".join([head, digest, made.code]))
+                Path(aside).replace(self._path(types))
+            except OSError:  # a full disk
+                Path(aside).unlink()
 
     def _path(self, types: Any) -> Path:
         key = hashlib.sha256(f"{_text_of(types)} {_processor()}".encode()).hexdigest()[:32]

@@ -297,6 +297,21 @@ def test_a_folder_that_has_gone_holds_nothing(kept):
     assert not later.is_any
 
 
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    (tmp_path / "steps.py").write_text(STATED)
+    script = (
+        "import resource, signal, steps\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
+        "print(steps.step(1), *steps.step._kept.folder.iterdir())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["3"]
+
+
 def test_code_is_kept_where_that_is_said_else_beside_the_file_else_nowhere(tmp_path, monkeypatch):
     source = tmp_path / "module.py"
     assert folder_of(source) is None
