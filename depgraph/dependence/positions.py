@@ -67,9 +67,9 @@ def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
     block, kind, start, end, first, last = columns
     group = 4 * block.astype(np.int64) + kind
     order = np.lexsort((start, group))
-    return PositionedRanges(
-        *overlay_ranges(group[order], start[order], end[order], first[order], last[order], STEPS)
-    )
+    group, start, end, first, last = (column[order] for column in (group, start, end, first, last))
+    by_end = np.lexsort((end, group))
+    return PositionedRanges(*overlay_ranges(group, start, end, first, last, by_end, STEPS))
 
 
 def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extraction:

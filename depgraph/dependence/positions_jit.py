@@ -8,11 +8,12 @@ from depgraph.system.compiled import compiled
 
 
 @compiled
-def overlay_ranges(group, start, end, first, last, steps):
+def overlay_ranges(group, start, end, first, last, by_end, steps):
     """Cut the ranges of each group where they overlap; keep least `first` and largest `last`.
 
     `group`, four times a block plus a kind, ascends, as does `start` within it; positions are at
-    most `steps`. What comes back is disjoint within a group; what touches differs in positions.
+    most `steps`; `by_end` lists the ranges by group and end: what sorts cannot be kept once it is
+    compiled. What comes back is disjoint within a group; what touches differs in positions.
     """
     n = len(group)
     out_group = np.empty(2 * n, np.int64)
@@ -28,12 +29,11 @@ def overlay_ranges(group, start, end, first, last, steps):
         high = low
         while high < n and group[high] == group[low]:
             high += 1
-        by_end = low + np.argsort(end[low:high])
         opened = low
-        closed = 0
+        closed = low
         is_open = 0
         address = start[low]
-        while closed < high - low:
+        while closed < high:
             following = end[by_end[closed]]
             if opened < high:
                 following = min(following, start[opened])
@@ -60,7 +60,7 @@ def overlay_ranges(group, start, end, first, last, steps):
                     out_last[m] = most
                     m += 1
             address = following
-            while closed < high - low and end[by_end[closed]] == address:
+            while closed < high and end[by_end[closed]] == address:
                 firsts[first[by_end[closed]]] -= 1
                 lasts[last[by_end[closed]]] -= 1
                 is_open -= 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import marshal
 import os
 import sys
 import threading
@@ -55,7 +56,8 @@ def compiled(function: Function) -> Function:
     """Compile a function on plain arrays: no Python objects, no GIL, cached on disk if possible.
 
     What is kept on disk counts as long as neither the file of `function` has changed nor what that
-    file imports: compiled functions, named tuples, and numbers.
+    file imports: compiled functions, named tuples, and numbers. A function within another one may
+    use numbers of that.
     """
     return _compiled(function)
 
@@ -313,7 +315,7 @@ class CompiledFunction:
         if not is_ours(folder):
             _distrust(folder)
             return None
-        made_of = source.read_bytes() + _imports(self.py_func.__module__)
+        made_of = source.read_bytes() + _imports(self.py_func.__module__) + _code_of(self.py_func)
         function = f"{source.stem}.{self.py_func.__qualname__}"
         return Kept(folder, function, made_of + repr(self._options).encode())
 
@@ -382,6 +384,8 @@ def _imports(module: str) -> bytes:
 
     digest = hashlib.sha256()
     for name, value in sorted(vars(sys.modules[module]).items()):
+        if isinstance(value, (CompiledFunction, _Part)):
+            digest.update(_code_of(value.py_func))
         if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
             home = value.__module__
             if home != module:
@@ -392,6 +396,21 @@ def _imports(module: str) -> bytes:
         elif isinstance(value, (int, float, np.generic)):
             digest.update(f"{name} {value!r}".encode())
     return digest.digest()
+
+
+def _code_of(function: Callable[..., Any]) -> bytes:
+    """Return what a function is as it runs here; its file alone does not tell.
+
+    Of one text come other functions for each call of the function around it, on either side of an
+    ``if``, with ``python -O``; and the file may have changed since it was imported.
+    """
+    import numpy as np
+
+    within = [cell.cell_contents for cell in function.__closure__ or ()]
+    texts = [x.tobytes() if isinstance(x, np.ndarray) else b"" for x in within]
+    # Version 0 writes the same for the same, whatever refers to it.
+    code = marshal.dumps(function.__code__, 0)
+    return b"".join([code, *texts, repr((within, function.__defaults__)).encode()])
 
 
 class _Interpreter(threading.local):

@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import struct
+import sys
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -98,10 +99,14 @@ def types_of(argument: Any) -> Any:
     if isinstance(argument, np.ndarray):
         flags = argument.flags
         layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
-        return argument.dtype, argument.ndim, layout, flags.writeable, flags.aligned
+        types = argument.dtype, argument.ndim, layout, flags.writeable, flags.aligned
+        return types if type(argument) is np.ndarray else (type(argument), *types)
     if isinstance(argument, tuple):
         return type(argument), *map(types_of, argument)
-    if isinstance(argument, int) and argument >= 1 << 63:
+    if isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 63:
+        if not 0 <= argument < 1 << 64:
+            message = f"{argument} does not fit into 64 bits"
+            raise OverflowError(message)
         return np.uint64
     return type(argument)
 
@@ -212,7 +217,7 @@ def _result_of(result: Described, filled: Any, arguments: Any) -> Any:
     if kind == "array":
         head = filled.head
         interface = {
-            "data": (head.data, False),
+            "data": (head.data or 0, not rest[2]),
             "shape": tuple(filled.shape),
             "strides": tuple(filled.strides),
             "typestr": rest[0],
@@ -318,10 +323,14 @@ def _described(type_: Any) -> Described:
     if isinstance(type_, types.BaseTuple):
         items: Any = type_
         home = getattr(type_, "instance_class", None)
-        named = [home.__module__, home.__qualname__] if home is not None else None
+        named = None
+        if home is not None:
+            named = [home.__module__, home.__qualname__]
+            if getattr(sys.modules[home.__module__], home.__qualname__, None) is not home:
+                raise NotPortableError  # made within a function or a class: not to be found by name
         return ["tuple", named, [_described(item) for item in items.types]]
     if isinstance(type_, types.Array) and not isinstance(type_.dtype, types.Record):
-        return ["array", as_dtype(type_.dtype).str, type_.ndim]
+        return ["array", as_dtype(type_.dtype).str, type_.ndim, type_.mutable]
     if isinstance(type_, (types.Integer, types.Float, types.Boolean)):
         return ["number", as_dtype(type_).str[1:]]
     raise NotPortableError
@@ -376,12 +385,14 @@ def _processor() -> str:
 
 @cache
 def _makers() -> bytes:
-    """Return the versions of what makes and runs code, without importing it."""
-    found = importlib.util.find_spec("numba")
-    version = Path(found.origin or "").with_name("_version.py") if found else Path()
-    with suppress(OSError):
-        return version.read_bytes() + f"{np.__version__} {platform.python_version()}".encode()
-    return b""
+    """Return the versions of what makes and runs code, this file too, without importing it."""
+    files = [Path(__file__)]
+    for name in ("numba", "llvmlite"):
+        found = importlib.util.find_spec(name)
+        if found is not None:
+            files.append(Path(found.origin or "").with_name("_version.py"))
+    texts = [file.read_bytes() for file in files if file.is_file()]
+    return b"".join(texts) + f"{np.__version__} {platform.python_version()}".encode()
 
 
 class Kept:
@@ -399,11 +410,12 @@ class Kept:
     def is_any(self) -> bool:
         """Whether there is code for any types of arguments."""
         if not self._is_any:
-            changed = self.folder.stat().st_mtime_ns
-            if changed != self._looked_at:
-                found = self.folder.glob(f"{self._name}-{self._stamp}-*{_SUFFIX}")
-                self._is_any = next(found, None) is not None
-                self._looked_at = changed
+            with suppress(OSError):  # somebody may have deleted the folder
+                changed = self.folder.stat().st_mtime_ns
+                if changed != self._looked_at:
+                    found = self.folder.glob(f"{self._name}-{self._stamp}-*{_SUFFIX}")
+                    self._is_any = next(found, None) is not None
+                    self._looked_at = changed
         return self._is_any
 
     @property
@@ -441,9 +453,13 @@ class Kept:
             for old in self.folder.glob(f"{self._name}-*"):
                 if not old.name.startswith(f"{self._name}-{self._stamp}"):
                     old.unlink()
-            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as aside:
-                aside.write(b"\n".join([head, digest, made.code]))
-            Path(aside.name).replace(self._path(types))
+            number, aside = tempfile.mkstemp(dir=self.folder)
+            try:
+                with open(number, "wb") as file:  # noqa: PTH123  no path
+                    file.write(b"\n".join([head, digest, made.code]))
+                Path(aside).replace(self._path(types))
+            except OSError:  # a full disk
+                Path(aside).unlink()
 
     def _path(self, types: Any) -> Path:
         key = hashlib.sha256(f"{_text_of(types)} {_processor()}".encode()).hexdigest()[:32]

@@ -10,12 +10,14 @@ from programs import edges_of
 
 from depgraph.analysis.outcome import intra_block_path
 from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned, with_positions
+from depgraph.dependence.positions_jit import overlay_ranges
 from depgraph.errors import ModelError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.positions import read_positions
 from depgraph.store.store import Store
 from depgraph.store.writer import write_store
+from depgraph.system.machine_code import MachineCode
 
 LAUNCH = (
     "MEMTRACE: CTX 0x000000000000abcd - LAUNCH - Kernel pc 0x0000000000000100 - Kernel name {name}"
@@ -38,6 +40,14 @@ def read(tmp_path, text):
     trace = open_trace(log)
     extraction = analyse(trace, jobs=1)
     return extraction, read_positions(trace, extraction)
+
+
+@pytest.mark.jit_only
+def test_what_overlays_ranges_is_compiled_once_for_all_runs():
+    long, byte = np.zeros(2, np.int64), np.zeros(2, np.uint8)
+    address = np.arange(2, dtype=np.uint64)
+    arguments = long, address, address + np.uint64(4), byte, byte, np.arange(2), STEPS
+    assert isinstance(overlay_ranges.code_for(arguments), MachineCode)
 
 
 def test_positions_are_counted_in_accesses_of_a_warp(tmp_path):

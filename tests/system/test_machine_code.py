@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from typing import NamedTuple
@@ -109,6 +110,114 @@ def twice(values):
 
 
 @compiled
+def tail(values):
+    return values[1:]
+
+
+@compiled
+def itself(value):
+    return value
+
+
+def test_what_may_not_be_written_may_not_be_written_in_a_result():
+    frozen = np.arange(3)
+    frozen.flags.writeable = False
+    for values, may in ((np.arange(3), True), (frozen, False), (np.arange(3), True)):
+        assert tail(values).flags.writeable is may
+
+
+@pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1, 1 << 70])
+def test_a_number_of_more_than_64_bits_is_not_cut(value):
+    assert itself(1) == 1
+    assert itself((1 << 64) - 1) == (1 << 64) - 1
+    with pytest.raises(OverflowError):
+        itself(value)
+
+
+def test_a_masked_array_is_not_taken_for_a_plain_one():
+    assert itself(np.arange(2)).tolist() == [0, 1]
+    with pytest.raises(Exception, match="MaskedArray"):
+        itself(np.ma.array([0, 1], mask=[True, False]))
+
+
+class Around:
+    class Inner(NamedTuple):
+        a: int
+
+
+def test_a_tuple_whose_class_is_not_found_by_name_comes_back():
+    class Local(NamedTuple):
+        a: int
+
+    for made in (Around.Inner(3), Local(4)):
+        assert same(itself(made), made)
+
+
+def plus(number):
+    @compiled
+    def sum_of(x):
+        return x + number
+
+    return sum_of
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_functions_of_one_text_that_differ_in_what_is_around_them_are_not_mixed_up():
+    assert [plus(number)(1) for number in (1, 2, 1)] == [2, 3, 2]
+    arrays = [np.zeros(2000, np.int64) for _ in range(2)]
+    arrays[1][1000] = 1
+    assert [int(plus(array)(1).sum()) for array in arrays] == [2000, 2001]
+
+
+@pytest.fixture
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+
+STATED = (
+    "from depgraph.system.compiled import compiled, compiled_helper\n"
+    "import os\n\n"
+    "@compiled_helper\ndef check(x):\n    assert x < 3\n    return x\n\n"
+    "if os.environ.get('OTHER'):\n"
+    "    @compiled\n    def step(x):\n        return check(x) + 1\n"
+    "else:\n"
+    "    @compiled\n    def step(x):\n        return check(x) + 2\n"
+)
+
+
+def test_what_was_made_of_another_function_of_the_same_file_does_not_count(tmp_path):
+    (tmp_path / "steps.py").write_text(STATED)
+
+    def run(number, *options, **variables):
+        done = subprocess.run(
+            [sys.executable, *options, "-c", f"import steps; print(steps.step({number}))"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, **variables},
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    assert (run(1), run(1, OTHER="1"), run(1)) == ("3", "2", "3")
+    assert run(5) == ""
+    assert (run(5, "-O"), run(5)) == ("7", "")
+
+
+def test_a_file_that_changes_after_its_import_is_not_taken_for_what_was_imported(tmp_path):
+    (tmp_path / "steps.py").write_text(STATED)
+    edit = (
+        "import steps, pathlib; p = pathlib.Path('steps.py')\n"
+        "p.write_text(p.read_text().replace('+ 2', '+ 3')); print(steps.step(1))"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-B", "-c", script],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for script in (edit, "import steps; print(steps.step(1))")
+    ]  # fmt: skip
+    assert found == ["3", "4"]
+
+
+@compiled
 def logarithm(value):
     return np.log(value)
 
@@ -177,6 +286,30 @@ def test_what_was_made_of_an_earlier_source_is_dropped(kept):
     later.save(types_of((np.ones(3),)), twice.code_for((np.ones(3),)))
     assert not kept.is_any or kept.load(types_of((np.ones(3),))) is None
     assert later.load(types_of((np.ones(3),))) is not None
+
+
+def test_a_folder_that_has_gone_holds_nothing(kept):
+    later = Kept(kept.folder, "twice", b"another")
+    (kept.folder / "x").touch()
+    for path in kept.folder.iterdir():
+        path.unlink()
+    kept.folder.rmdir()
+    assert not later.is_any
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    (tmp_path / "steps.py").write_text(STATED)
+    script = (
+        "import resource, signal, steps\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
+        "print(steps.step(1), *steps.step._kept.folder.iterdir())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["3"]
 
 
 def test_code_is_kept_where_that_is_said_else_beside_the_file_else_nowhere(tmp_path, monkeypatch):
