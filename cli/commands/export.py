@@ -149,7 +149,6 @@ def command(
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.reports.export import accel_sim, tables
-    from depgraph.reports.export.chakra import write_chakra
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
