@@ -19,7 +19,7 @@ extern "C" int InitializeInjection();
 namespace {
 
 Sanitizer_CallbackFunc recorder;
-int patches_added = 0;
+int patches_added = 0, memory_touched = 0;
 thread_local Launch* table = nullptr;
 CUcontext context = reinterpret_cast<CUcontext>(0x1000);
 
@@ -159,7 +159,13 @@ const std::map<std::string, std::function<void()>> programs = {
     }},
     {"a fork between two launches", [] {
         begin("a");
-        if (fork() == 0) { begin("child"); end("child"); exit(0); }
+        if (fork() == 0) {
+            memory_touched = 0;
+            begin("child"); end("child");
+            destroy_context();
+            printf("%d\n", memory_touched);
+            exit(0);
+        }
         wait(nullptr);
         end("a");
         begin("b");
@@ -244,11 +250,11 @@ SanitizerResult sanitizerEnableCallback(uint32_t, Sanitizer_SubscriberHandle, Sa
 SanitizerResult sanitizerAddPatchesFromFile(const char*, CUcontext) { ++patches_added; return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerPatchInstructions(Sanitizer_InstructionId, CUmodule, const char*) { return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerPatchModule(CUmodule) { return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerAlloc(CUcontext, void** at, size_t bytes) { *at = calloc(bytes, 1); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerFree(CUcontext, void* at) { free(at); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerMemset(void* at, int value, size_t bytes, Sanitizer_StreamHandle) { memset(at, value, bytes); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerAlloc(CUcontext, void** at, size_t bytes) { ++memory_touched; *at = calloc(bytes, 1); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerFree(CUcontext, void* at) { ++memory_touched; free(at); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemset(void* at, int value, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memset(at, value, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream, Sanitizer_StreamHandle* handle) { *handle = reinterpret_cast<Sanitizer_StreamHandle>(0x2000); return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerGetResultString(SanitizerResult, const char** text) { *text = "an error"; return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle, CUfunction, Sanitizer_StreamHandle, const void* data) {

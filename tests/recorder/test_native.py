@@ -86,6 +86,11 @@ def test_both_launches_are_recorded(run, program):
     assert done.stderr.count("\n") == (program == "a capture elsewhere")  # which is not waited for
 
 
+def test_a_forked_process_leaves_the_gpu_alone(run):
+    _, done = run("a fork between two launches")
+    assert done.stdout == "0\n"
+
+
 def test_a_context_at_the_address_of_another_is_patched(run):
     found, done = run("a context made again")
     assert found == [A, B]

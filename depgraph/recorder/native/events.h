@@ -167,6 +167,7 @@ void open_files() {
 
 // In a process that was forked the files are those of the other one, and locks may be held by none.
 void forget() {
+    is_forked = true;
     events = sectors = -1;
     new (&lock) std::recursive_mutex;
     new (&writing) std::mutex;

@@ -311,6 +311,7 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
 
 void SANITIZERAPI on_event(
     void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id, const void* data) {
+    if (is_forked) return;
     switch (domain) {
     case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(id, data); break;
     case SANITIZER_CB_DOMAIN_LAUNCH: on_launch(id, data); break;

@@ -102,6 +102,7 @@ uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
 int contexts_seen = 0, streams_seen = 0, cuda_events_seen = 0;
 std::atomic<bool> is_in_region{false};
+bool is_forked = false;  // from the process that uses the GPU, whose memory it must leave alone
 auto& writing = *new std::mutex;  // of the files
 int events = -1, sectors = -1;
 uint64_t sectors_written = 0;
