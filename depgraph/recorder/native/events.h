@@ -60,27 +60,44 @@ int number_of(CUcontext context) {
     return number;
 }
 
+// Tell whether a stream does not wait for the legacy default stream of its context.
+bool is_non_blocking(Sanitizer_StreamHandle handle) {
+    CUstream stream;
+    {
+        const Guard guard(lock);
+        const auto created = created_streams.find(handle);
+        if (created == created_streams.end()) return false;
+        stream = created->second;
+    }
+    unsigned flags = 0;
+    return get_flags != nullptr && get_flags(stream, &flags) == CUDA_SUCCESS
+        && (flags & CU_STREAM_NON_BLOCKING) != 0;
+}
+
 // Number a stream, and say once what it waits for; the default stream of a context has a handle, too,
 // if none is given.
 int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
     if (handle == nullptr) sanitizerGetStreamHandle(context, nullptr, &handle);
+    {
+        const Guard guard(lock);
+        const auto known = streams.find(handle);
+        if (known != streams.end()) return known->second.number;
+    }
+    Sanitizer_StreamHandle legacy = nullptr;
+    sanitizerGetStreamHandle(context, nullptr, &legacy);
+    const int kind = handle == legacy ? 0 : is_non_blocking(handle) ? 2 : 1;
     const Guard guard(lock);
     const auto [known, is_new] = streams.emplace(handle, Stream{streams_seen, context});
     if (!is_new) return known->second.number;
-    Sanitizer_StreamHandle legacy = nullptr;
-    sanitizerGetStreamHandle(context, nullptr, &legacy);
-    const int kind = handle == legacy ? 0 : non_blocking.count(handle) ? 2 : 1;
     say("\"event\": \"stream\"" + field("stream", streams_seen) + field("context", number_of(context))
         + field("kind", kind));
     return streams_seen++;
 }
 
-// Note a stream that does not wait for the legacy default stream of its context.
+// Keep what a stream is called; it is asked when it is first used, not while it is being made.
 void note_stream(const Sanitizer_ResourceStreamData* data) {
-    unsigned flags = 0;
-    if (get_flags == nullptr || get_flags(data->stream, &flags) != CUDA_SUCCESS) return;
     const Guard guard(lock);
-    if (flags & CU_STREAM_NON_BLOCKING) non_blocking.insert(data->hStream);
+    created_streams[data->hStream] = data->stream;
 }
 
 // Say what orders streams: an event that is recorded or waited for, or a wait of the host.

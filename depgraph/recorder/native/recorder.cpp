@@ -136,7 +136,7 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
         give_up_late(gone->context, &gone->stream);
         const Guard guard(lock);
         streams.erase(gone->hStream);
-        non_blocking.erase(gone->hStream);
+        created_streams.erase(gone->hStream);
         break;
     }
     default: break;

@@ -93,7 +93,7 @@ struct Call {
 auto& lock = *new std::recursive_mutex;      // of what follows, up to the files
 auto& context_of = *new std::map<CUcontext, Context>;
 auto& streams = *new std::map<const void*, Stream>;
-auto& non_blocking = *new std::set<const void*>;  // streams that do not wait for the legacy one
+auto& created_streams = *new std::map<const void*, CUstream>;
 auto& cuda_events = *new std::map<CUevent, int>;
 auto& unpatched = *new std::set<CUmodule>;
 auto& late = *new std::list<Batch>;
