@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from depgraph.schedule.schedule import Schedule
     from depgraph.store.store import Store
 
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # no generic class in its first versions
+
 # What can be exported, and to which forms.
 TARGETS = {
     "edges": ("parquet", "csv", "json"),
@@ -56,7 +60,7 @@ _BINARY = ("parquet", "perfetto", "chakra")
 _FOLDER = "accel-sim"
 
 
-class _Form(click.Choice[str]):
+class _Form(_Choice):
     """A form of depgraph's own, or one that an installed package brings."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

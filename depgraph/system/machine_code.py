@@ -52,40 +52,41 @@ _NUMBERS = {
 # size, and one that compiled code does not know.
 _MEMORY_FIELDS = "{i64, i8*, i8*, i8*, i64}"
 _MEMORY = """
-declare ptr @malloc(i64)
-declare void @free(ptr)
-define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
+declare i64 @malloc(i64)
+declare void @free(i64)
+define i64 @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
   %wide = zext i32 %align to i64
   %most = add i64 %wide, 48
   %all = add i64 %size, %most
-  %info = call ptr @malloc(i64 %all)
-  %none = icmp eq ptr %info, null
+  %info = call i64 @malloc(i64 %all)
+  %none = icmp eq i64 %info, 0
   br i1 %none, label %done, label %fill
 fill:
-  %first = ptrtoint ptr %info to i64
-  %after = add i64 %first, %most
+  %after = add i64 %info, %most
   %over = urem i64 %after, %wide
   %data = sub i64 %after, %over
-  store i64 1, ptr %info
-  %dtor = getelementptr i64, ptr %info, i64 1
-  store i64 0, ptr %dtor
-  %dtor_info = getelementptr i64, ptr %info, i64 2
-  store i64 0, ptr %dtor_info
-  %at = getelementptr i64, ptr %info, i64 3
-  store i64 %data, ptr %at
-  %length = getelementptr i64, ptr %info, i64 4
-  store i64 %size, ptr %length
-  %allocator = getelementptr i64, ptr %info, i64 5
-  store i64 0, ptr %allocator
+  %references = inttoptr i64 %info to POINTER
+  store i64 1, POINTER %references
+  %dtor = getelementptr i64, POINTER %references, i64 1
+  store i64 0, POINTER %dtor
+  %dtor_info = getelementptr i64, POINTER %references, i64 2
+  store i64 0, POINTER %dtor_info
+  %at = getelementptr i64, POINTER %references, i64 3
+  store i64 %data, POINTER %at
+  %length = getelementptr i64, POINTER %references, i64 4
+  store i64 %size, POINTER %length
+  %allocator = getelementptr i64, POINTER %references, i64 5
+  store i64 0, POINTER %allocator
   br label %done
 done:
-  ret ptr %info
+  ret i64 %info
 }
-define void @NRT_MemInfo_call_dtor(ptr %info) {
-  call void @free(ptr %info)
+define void @NRT_MemInfo_call_dtor(i64 %info) {
+  call void @free(i64 %info)
   ret void
 }
 """
+_OPAQUE_POINTERS = 17  # from this version on LLVM knows no others
 _SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24
 _ALLOCATES = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
 
@@ -360,7 +361,9 @@ def _add_object(engine: Any, code: bytes) -> None:
 @cache
 def _memory() -> bytes:
     """Return the code that allocates arrays."""
-    code: bytes = _machine().emit_object(_llvm().parse_assembly(_MEMORY))
+    pointer = "ptr" if _llvm().llvm_version_info[0] >= _OPAQUE_POINTERS else "i64*"
+    module = _llvm().parse_assembly(_MEMORY.replace("POINTER", pointer))
+    code: bytes = _machine().emit_object(module)
     return code
 
 
