@@ -228,6 +228,7 @@ STORE_COMMANDS = {
     "mechanisms": "mechanisms",
     "gpus": "gpus",
     "reproduce": "reproduce spawn",
+    "sweep-hints": "sweep-hints {store} --sms 8",
     "demo": "demo",
 }
 

@@ -170,7 +170,6 @@ LARGE = {
             % (4096 + 64 * n)
         )
     ),
-    "tiles of 16 384 rows": lambda: tiles(5_000),
 }  # fmt: skip
 """What is read, as it is just not too large."""
 
