@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, NotApplicableError
 from depgraph.schedule.schedule import ANOMALY
 from depgraph.system import limits
 from depgraph.system.limits import LARGEST_PARAMETER
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.model import Gpu
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges, Cost
@@ -59,6 +60,14 @@ def dependent_operations(
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])
     return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
+
+
+def footprints_for(mechanism: str, program: Scenario) -> Footprints:
+    """Return what blocks touch; raise `NotApplicableError` if the program has no footprints."""
+    footprints = None if program.read_footprints is None else program.read_footprints()
+    if footprints is None or not len(footprints):
+        raise NotApplicableError(f"{mechanism} needs footprints, which only a trace has")
+    return footprints
 
 
 def sources_of_each(graph: BlockGraph) -> list[NDArray[np.int32]]:

@@ -11,7 +11,14 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
-from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered, whole_numbers
+from depgraph.mechanisms.base import (
+    Availability,
+    Mechanism,
+    Numbered,
+    Remembered,
+    footprints_for,
+    whole_numbers,
+)
 from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.costs import ahead
 from depgraph.schedule.policy import Rules
@@ -89,9 +96,7 @@ class DataflowBloom(Numbered):
         )
 
     def _ask(self, program: Scenario) -> tuple[BlockGraph, Answers]:
-        footprints = None if program.read_footprints is None else program.read_footprints()
-        if footprints is None or not len(footprints):
-            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
+        footprints = footprints_for(self.name, program)
         answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
         return reported_graph(program.graph, answers), answers
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
+from depgraph.mechanisms.base import footprints_for
 from depgraph.trace.records import ACCESS_KINDS
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def hints_of(program: Scenario, grain: str) -> Hints:
         If the program has no footprints.
     """
     graph = program.graph
-    footprints = None if program.read_footprints is None else program.read_footprints()
-    if footprints is None or not len(footprints):
-        raise NotApplicableError("dataflow-hints needs footprints, which only a trace has")
+    footprints = footprints_for("dataflow-hints", program)
     allocations = program.allocations if graph.space is None else ()
     pieces = cut_into_segments(graph, footprints, allocations)
     if grain == TENSOR:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.errors import NotApplicableError
+from depgraph.mechanisms.base import footprints_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +63,7 @@ def relative_lesson(program: Scenario, taught_by: Sequence[int | None]) -> Relat
         If the program has no footprints.
     """
     graph = program.graph
-    footprints = None if program.read_footprints is None else program.read_footprints()
-    if footprints is None or not len(footprints):
-        raise NotApplicableError("dataflow-learned(relative) needs footprints, which a trace has")
+    footprints = footprints_for("dataflow-learned(relative)", program)
     kernels = np.flatnonzero(program.is_kernel).tolist()
     bounds = np.searchsorted(footprints.block, graph.first_block)
     allocations = program.allocations if graph.space is None else ()
