@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.recorder.raw_recording import RawRecording, read_raw_recordings
-from depgraph.recorder.times import as_launched
+from depgraph.recorder.times import as_launched, launches_in
 from depgraph.trace.block_spans import BlockSpans
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class BlockRun:
     def shared(self, events: Events) -> int:
         """Count the launches that are among these events, too."""
         mine = Counter(launch for launch, _ in self.launches)
-        return (mine & Counter(as_launched(e, e["args"]) for e in _kernels(events))).total()
+        return (mine & launches_in(events)).total()
 
 
 def block_runs_in(
@@ -148,7 +148,7 @@ def with_block_times(events: Events, runs: list[BlockRun]) -> tuple[Events, str]
         runs.remove(best)
         for launch, spans in best.launches:
             known[launch].append(spans)
-    counts = Counter(as_launched(each, each["args"]) for each in _kernels(events))
+    counts = launches_in(events)
     left: dict[Launch, Any] = {
         launch: iter(known[launch] if len(known[launch]) == n else [None] * n)
         for launch, n in counts.items()
@@ -172,7 +172,3 @@ def patch_ns_in(runs: Sequence[BlockRun]) -> int | None:
     """Return what measuring adds to a block, from a run of pause.cpp; None where none is known."""
     known = [s.duration for run in runs for _, s in run.launches if s is not None]
     return max(0, int(np.median(np.concatenate(known))) - PAUSE_NS) if known else None
-
-
-def _kernels(events: Events) -> Events:
-    return [event for event in events if event["cat"] == "kernel"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from depgraph.errors import RecorderError
 from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import sees_tiles
-from depgraph.system.work_folder import WorkFolder, one_line_errors, work_folder
+from depgraph.system.output import WorkFolder, one_line_errors, work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
+EARLIER = (
+    1 << 22
+)  # is added to the number of a process for what it did before it ran another program
 _LAUNCHED = frozenset({"kernel", "opaque", "copy", "memset"})
+_ORDERS = frozenset({"stream", "sync", "graph"})  # which may go by streams of another GPU
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
@@ -35,10 +39,8 @@ def read_raw_recordings(
 ) -> list[RawRecording]:
     """Read what the recorder wrote of each process on each GPU that it used."""
     found = []
-    for all_events in _events_in(folder):
-        if not all_events:
-            continue
-        process, events = all_events[0]["process"], _with_tables(all_events[1:])
+    for path in sorted(folder.glob(_EVENTS)):
+        process, events = int(path.stem.rpartition("-")[2]), _with_tables(json_lines(path)[1:])
         regions = [event for event in events if event["event"] == "region"]
         if regions and only_regions_of(process):
             events = list(_in_regions(events))
@@ -73,7 +75,7 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             is_between = reads != writes and event["direction"] == _ON_DEVICE
             if reads or writes or event["to_context"] not in elsewhere:
                 found.append({**event, **side} if is_between else event)
-        elif event.get("context") not in elsewhere:
+        elif event["event"] in _ORDERS or event.get("context") not in elsewhere:
             found.append(event)
     return found
 
@@ -108,12 +110,9 @@ def _with_tables(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def first_fault_in(folder: Path) -> str:
     """Say what the recorder could not do, "" where there is nothing."""
-    faults = (each for events in _events_in(folder) for each in events if each["event"] == "fault")
+    events = (event for path in sorted(folder.glob(_EVENTS)) for event in json_lines(path))
+    faults = (event for event in events if event["event"] == "fault")
     return next((": ".join(filter(None, [e["what"], e.get("reason")])) for e in faults), "")
-
-
-def _events_in(folder: Path) -> Iterator[list[dict[str, Any]]]:
-    return map(json_lines, sorted(folder.glob(_EVENTS)))
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:

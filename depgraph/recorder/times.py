@@ -23,11 +23,7 @@ def timed_in(folder: Path, *, in_region: Callable[[int], bool] = lambda _: False
         _in_order(json_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
         for path in sorted(folder.glob(_FILES))
     ]
-    return [events for events in processes if _is_of_kernels(events)]
-
-
-def _is_of_kernels(events: Events) -> bool:
-    return any(event["cat"] == "kernel" for event in events)
+    return [events for events in processes if launches_in(events)]
 
 
 def take_times(timed: list[Events], launched: Events) -> Events:
@@ -37,7 +33,7 @@ def take_times(timed: list[Events], launched: Events) -> Events:
     ordinals = {kernel["ordinal"] for kernel in kernels}
 
     def shared(events: Events) -> int:
-        return (wanted & _launches(_at(ordinals, events))).total()
+        return (wanted & launches_in(_at(ordinals, events))).total()
 
     best = max(timed, key=shared, default=[])
     if not shared(best):
@@ -59,7 +55,8 @@ def _at(ordinals: Container[int], events: Events) -> Events:
     return [event for event in [*kernels, *others] if event["cat"] != _TAKEN]
 
 
-def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
+def launches_in(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
+    """Count the launches of each kernel, grid and block among the events of a run."""
     return Counter(as_launched(each, each["args"]) for each in events if each["cat"] == "kernel")
 
 

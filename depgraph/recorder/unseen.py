@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import RecorderError
 from depgraph.recorder.module_code import disassembled_code, find_nvdisasm, read_code
+from depgraph.recorder.raw_recording import EARLIER
+from depgraph.system.workers import available_jobs
 from depgraph.trace.records import PROGRAMMATIC_OPCODES, programmatic_code
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def note_unseen(
         return "the GPU's architecture is not known"
     kernels = [event for event in events if event["event"] == "kernel"]
     wanted = frozenset(event["mangled"] for event in kernels)
-    paths = sorted(folder.glob(_MODULES.format(process)))
+    paths = sorted(folder.glob(_MODULES.format(process % EARLIER)))
     known: dict[bytes, Function] = {}
-    with ThreadPoolExecutor() as pool:  # each waits for a file, or for a process
+    with ThreadPoolExecutor(available_jobs()) as pool:  # each waits for a file, or for a process
         modules = list(pool.map(lambda path: _code_of(path, wanted), paths))
         parts = _parts({code for module in modules for code in module.values()})
         for part in pool.map(lambda codes: _read(codes, architecture, nvdisasm), parts):
@@ -109,7 +110,7 @@ def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
 def _parts(codes: Iterable[bytes]) -> list[list[bytes]]:
     """Split functions into parts of about one size, for processes side by side."""
     largest_first = sorted(codes, key=len, reverse=True)
-    n = min(os.cpu_count() or 1, 1 + sum(map(len, largest_first)) // _FEWEST_BYTES)
+    n = min(available_jobs(), 1 + sum(map(len, largest_first)) // _FEWEST_BYTES)
     return [part for first in range(n) if (part := largest_first[first::n])]
 
 

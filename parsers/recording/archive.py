@@ -14,13 +14,15 @@ import re
 import struct
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
-from depgraph.parsers.recording.special_memory import SpecialMemory
+from depgraph.parsers.recording.sectors_jit import rows_at
+from depgraph.parsers.recording.special_memory import MAPPINGS, SpecialMemory
 from depgraph.system.described import Field, any_text, items, optional, strange_in, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
@@ -114,9 +116,7 @@ class Archive:
         seen = set[str]()
         for info in self._zip.infolist():
             name = info.filename
-            if (
-                info.compress_type not in _METHODS
-            ):  # only of these zipfile unpacks no more than asked
+            if info.compress_type not in _METHODS:
                 raise self.damaged(f"{in_short(repr(name))} is packed as no recorder does")
             if name in seen:
                 raise self.damaged(f"{in_short(repr(name))} is there twice")
@@ -301,18 +301,19 @@ def pack(
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     path.write_bytes(MARK)
     members: dict[str, dict[str, int | str]] = {}
-    with zipfile.ZipFile(path, "a", method, compresslevel=1) as archive:
+    with zipfile.ZipFile(path, "a", method, compresslevel=1) as file, ThreadPoolExecutor(1) as pool:
 
-        def write(name: str, content: bytes, **counts: int) -> None:
-            digest = hashlib.sha256(content).hexdigest()
+        def write(name: str, content: bytes | memoryview, **counts: int) -> None:
+            made = pool.submit(hashlib.sha256, content)
+            file.writestr(name, content)
+            digest = made.result().hexdigest()
             members[name] = {**counts, "bytes": len(content), "sha256": digest}
-            archive.writestr(name, content)
 
         write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
         memory = SpecialMemory(events)
         lines = []
-        for event in memory.without_mappings(events):
+        for event in (each for each in events if each["event"] not in MAPPINGS):
             launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):
@@ -323,12 +324,13 @@ def pack(
                 rows = tables.rows(name, *place, launch)
                 memory.note(event, name, rows)
                 if compress and name == "sectors":  # in order they take half as much
-                    rows = rows[np.lexsort([rows["number"], rows["block"]])]
+                    rows = rows_at(rows, np.lexsort([rows["number"], rows["block"]]))
                 if len(rows):
-                    write(member_of(name, event["number"]), rows.tobytes(), rows=len(rows))
+                    member = member_of(name, event["number"])
+                    write(member, rows.view(np.uint8).data, rows=len(rows))
             lines.append(json.dumps(event))
         write(_EVENTS, "\n".join(lines).encode(), rows=len(lines))
-        archive.writestr(_MANIFEST, json.dumps({"members": members}))
+        file.writestr(_MANIFEST, json.dumps({"members": members}))
 
 
 class _Tables:
@@ -376,7 +378,10 @@ class _Tables:
             rows = self._raw[at : at + whole * size].view(TABLES[name])
             launches = np.ascontiguousarray(rows["launch"])
             if (launches[1:] < launches[:-1]).any():
-                order = np.argsort(launches, kind="stable")
-                rows, launches = rows[order], launches[order]
+                # NumPy sorts numbers of 16 bits in linear time.
+                is_small = int(launches.max()) < 1 << 16
+                key = launches.astype(np.uint16) if is_small else launches
+                order = np.argsort(key, kind="stable")
+                rows, launches = rows_at(rows, order), launches[order]
             known = self._shared[name] = (at, n), rows, launches
         return known[1], known[2]

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from depgraph.parsers.recording.fields import LARGEST, Event, checked, text_of, whole
 from depgraph.system.limits import LARGEST_ID
-from depgraph.trace.records import (
-    AWAITS,
-    BLOCKING,
-    GRAPH_BEGINS,
-    GRAPH_EDGE,
-    GRAPH_ENDS,
-    HOST_AWAITS_CONTEXT,
-    HOST_AWAITS_EVENT,
-    HOST_AWAITS_STREAM,
-    LEGACY,
-    NON_BLOCKING,
-    RECORDS,
-    RUNS_IN,
-    UNKNOWN_GRAPH_BEGINS,
-    HostCall,
-)
+from depgraph.trace.records import Calls, HostCall
 
-CALLS = frozenset({"stream", "sync", "graph"})
-_STREAMS = (LEGACY, BLOCKING, NON_BLOCKING)
+CALLS = frozenset({"stream", "sync", "graph", "edges"})
+_STREAMS = (Calls.LEGACY, Calls.BLOCKING, Calls.NON_BLOCKING)
 _SYNCS = {
-    "record": RECORDS, "wait": AWAITS, "event": HOST_AWAITS_EVENT, "stream": HOST_AWAITS_STREAM,
-    "context": HOST_AWAITS_CONTEXT,
-}  # fmt: skip
+    "record": Calls.RECORDS,
+    "wait": Calls.AWAITS,
+    "event": Calls.HOST_AWAITS_EVENT,
+    "stream": Calls.HOST_AWAITS_STREAM,
+    "context": Calls.HOST_AWAITS_CONTEXT,
+}
+
+
+@dataclass
+class _GraphLaunch:
+    """A launch of a graph that goes on."""
+
+    begins: int  # place among the calls
+    waits_for: dict[int, list[int]]  # each node
+    operation_of: dict[int, int] = field(default_factory=dict)  # of nodes that are launched
+    idle: set[int] = field(default_factory=set)  # nodes that have launched nothing so far
 
 
 class CallsOfHost:
@@ -34,11 +34,14 @@ class CallsOfHost:
 
     def __init__(self) -> None:
         self.all: list[HostCall] = []
-        self._operation_of: dict[int, int] = {}  # of each node of the graph that is launched
-        self._waits_for: dict[int, list[int]] | None = None  # each node, where that is known
+        self._graphs: dict[int, dict[int, list[int]]] = {}  # what the nodes of each wait for
+        self._launch: _GraphLaunch | None = None  # None as well where its edges are not known
 
     def take(self, event: Event, operation: int) -> None:
         """Take what a stream is, what orders streams, or where the launch of a graph begins."""
+        if event["event"] == "edges":
+            self._take_edges(event)
+            return
         if event["event"] == "stream":
             what = _STREAMS[whole(event, "kind", most=len(_STREAMS) - 1)]
         elif event["event"] == "graph":
@@ -51,37 +54,60 @@ class CallsOfHost:
         )
         self.all.append(HostCall(operation, what, stream, moment, context))
 
-    def _take_graph(self, event: Event) -> str:
-        edges = event.get("edges")
-        self._operation_of, self._waits_for = {}, None
+    def _take_edges(self, event: Event) -> None:
+        waits_for: dict[int, list[int]] = {}
+        for pair in event["pairs"]:
+            before, node = (checked("node", each, 0, LARGEST) for each in pair)
+            waits_for.setdefault(node, []).append(before)
+        self._graphs[whole(event, "graph")] = waits_for
+
+    def _take_graph(self, event: Event) -> Calls:
+        self._launch = None
         if not whole(event, "begins", most=1):
-            return GRAPH_ENDS
+            return Calls.GRAPH_ENDS
+        edges = self._graphs.get(whole(event, "graph")) if "graph" in event else None
         if edges is None:
-            return UNKNOWN_GRAPH_BEGINS
-        self._waits_for = {}
-        for before, node in edges:
-            place = checked("node", node, 0, LARGEST)
-            self._waits_for.setdefault(place, []).append(checked("node", before, 0, LARGEST))
-        return GRAPH_BEGINS
+            return Calls.UNKNOWN_GRAPH_BEGINS
+        self._launch = _GraphLaunch(len(self.all), edges)
+        return Calls.GRAPH_BEGINS
 
     def note_stream(self, event: Event, operation: int) -> None:
         """Note in which stream a copy or memset runs."""
         if "stream" in event:
             stream = whole(event, "stream", most=LARGEST_ID)
-            self.all.append(HostCall(operation, RUNS_IN, stream))
+            self.all.append(HostCall(operation, Calls.RUNS_IN, stream))
         self.note_node(event, operation)
 
     def note_node(self, event: Event, operation: int) -> None:
         """Note after which nodes of its graph an operation runs."""
-        if "node" not in event or self._waits_for is None:
+        launch = self._launch
+        if launch is None:
             return
-        node = whole(event, "node")
-        for before in self._waits_for.get(node, ()):
-            after = self._operation_of[before]
-            self.all.append(HostCall(operation, GRAPH_EDGE, after=after))
-        self._operation_of[node] = operation
+        node = whole(event, "node") if "node" in event else None
+        if node is None or node in launch.operation_of or node in launch.idle:
+            begins = self.all[launch.begins]
+            self.all[launch.begins] = replace(begins, what=Calls.UNKNOWN_GRAPH_BEGINS)
+            self._launch = None
+            return
+        for after in _operations_before(launch, node):
+            self.all.append(HostCall(operation, Calls.GRAPH_EDGE, after=after))
+        launch.operation_of[node] = operation
 
     def note_wait(self, event: Event, operation: int) -> None:
         """Note that the host waits for the stream of a copy."""
         stream = whole(event, "stream", most=LARGEST_ID)
-        self.all.append(HostCall(operation, HOST_AWAITS_STREAM, stream))
+        self.all.append(HostCall(operation, Calls.HOST_AWAITS_STREAM, stream))
+
+
+def _operations_before(launch: _GraphLaunch, node: int) -> list[int]:
+    """Return what a node waits for, across nodes that launch nothing, such as empty ones."""
+    found, seen, ahead = set(), {node}, [node]
+    while ahead:
+        for before in launch.waits_for.get(ahead.pop(), ()):
+            if before in launch.operation_of:
+                found.add(launch.operation_of[before])
+            elif before not in seen:
+                seen.add(before)
+                ahead.append(before)
+    launch.idle |= seen - {node}
+    return sorted(found)

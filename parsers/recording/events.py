@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import prod
 from operator import itemgetter
@@ -12,7 +13,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.calls import CALLS, CallsOfHost
-from depgraph.parsers.recording.fields import Event, checked, encodable, text_of, whole
+from depgraph.parsers.recording.fields import Event, encodable, text_of, three, whole
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
 from depgraph.system.limits import LARGEST_ID
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _ADDRESS_END = 1 << 57
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
-_DIMENSIONS = 3
 _MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _RECORDED = "recorded"
 _HOST_TO_HOST = "copies from host to host"
@@ -47,21 +47,9 @@ _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
 _PARENT = "launches kernels itself, whose accesses are not recorded"
 _ALIASED = "touches memory that is mapped at two addresses"
-_KNOWN = frozenset(
-    {
-        "kernel",
-        "opaque",
-        "copy",
-        "memset",
-        "params",
-        "alloc",
-        "free",
-        "context",
-        "fault",
-        "recording",
-        *CALLS,
-    }
-)
+_KNOWN = CALLS | {
+    "kernel", "opaque", "copy", "memset", "params", "alloc", "free", "context", "fault", "recording"
+}  # fmt: skip
 _NO_MANIFEST = (
     "recording of an earlier version, which does not tell whether parts of it are missing"
 )
@@ -101,10 +89,9 @@ class RecordedEvents:
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
-        archive = Archive(path, memory_limit)
-        if not archive.has_manifest:
-            self.warnings[_NO_MANIFEST] = 1
-        try:
+        with closing(Archive(path, memory_limit)) as archive:
+            if not archive.has_manifest:
+                self.warnings[_NO_MANIFEST] = 1
             self.architecture: int | None = archive.about.get("architecture")
             self.process: int | None = archive.about.get("process")
             events = self._in_order(archive.events())
@@ -117,8 +104,6 @@ class RecordedEvents:
                     found = f"event {line} is not understood ({why})"
                     raise TraceError(path, found, "record the program again") from None
             archive.refuse_tables_but_of(self.place)
-        finally:
-            archive.close()
         self.allocations = self._memory.all
         if self._writes_constants or self._writes_elsewhere:
             self.launches = [
@@ -158,25 +143,21 @@ class RecordedEvents:
 
     def _take(self, event: Event, archive: Archive) -> None:
         what = event["event"]
+        others = {
+            "opaque": self._take_opaque, "copy": self._take_copy, "memset": self._take_memset,
+            "alloc": self._take_allocation, "free": self._take_free,
+        }  # fmt: skip
         if what == "kernel":
             self._take_kernel(event, archive)
-        elif what == "opaque":
-            self._take_opaque(event)
-        elif what == "copy":
-            self._take_copy(event)
-        elif what == "memset":
-            self._take_memset(event)
-        elif what == "params":
-            number = whole(event, "number")
-            self._maps[number] = maps_in(bytes.fromhex(text_of(event, "bytes")))
-        elif what == "alloc":
-            self._take_allocation(event)
-        elif what == "free":
-            self._take_free(event)
+        elif what in others:
+            others[what](event)
         elif what in CALLS:
             self._calls.take(event, len(self.operations))
+        elif what == "params":
+            self._maps[whole(event, "number")] = maps_in(bytes.fromhex(text_of(event, "bytes")))
         elif what == "fault":
-            self.warnings[f"faults of the recorder: {event['what']}"] += 1
+            said = [text_of(event, key) for key in ("what", "reason") if key in event]
+            self.warnings[f"faults of the recorder: {': '.join(said)}"] += 1
 
     def _take_kernel(self, event: Event, archive: Archive) -> None:
         number = whole(event, "number")
@@ -184,14 +165,14 @@ class RecordedEvents:
             whole(event, f"{kind}_shared", -1, _MOST_SHARED) for kind in ("static", "dynamic")
         )
         registers = whole(event, "registers", -1, _MOST_REGISTERS)
-        cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
+        cluster = three(event, "cluster", 0, _MOST_IN_CLUSTER)
         if prod(cluster) > _MOST_IN_CLUSTER:
             message = f"a cluster of {prod(cluster)} blocks"
             raise ValueError(message)
         launch = KernelLaunch(
             name=text_of(event, "name"),
-            grid=_three(event, "grid", 1, _MOST_IN_GRID),
-            block=_three(event, "block", 1, _MOST_THREADS),
+            grid=three(event, "grid", 1, _MOST_IN_GRID),
+            block=three(event, "block", 1, _MOST_THREADS),
             registers=registers if registers >= 0 else None,
             shared_bytes=static + dynamic if min(static, dynamic) >= 0 else None,
             stream=whole(event, "stream", most=LARGEST_ID),
@@ -333,15 +314,6 @@ def _programmatic(event: Event) -> str | None:
         message = f"programmatic is {in_short(repr(found))}"
         raise ValueError(message)
     return found
-
-
-def _three(event: Event, key: str, least: int, most: int) -> tuple[int, int, int]:
-    values = event[key]
-    if not isinstance(values, list) or len(values) != _DIMENSIONS:
-        message = f"{key} is {in_short(repr(values))}, no three numbers"
-        raise ValueError(message)
-    x, y, z = (checked(key, value, least, most) for value in values)
-    return x, y, z
 
 
 def _address(event: Event, key: str, size: int) -> int:

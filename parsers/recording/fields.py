@@ -1,11 +1,15 @@
-"""Numbers and texts of events of a recording; `ValueError` or `TypeError` says what is wrong."""
+"""Numbers and texts of objects in JSON; `ValueError` or `TypeError` says what is wrong."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from depgraph.system.text import in_short
 
+if TYPE_CHECKING:
+    from depgraph.trace.records import Dim3
+
+_DIMENSIONS = 3
 LARGEST = (1 << 32) - 1  # of what the recorder counts
 Event = dict[str, Any]
 
@@ -21,6 +25,16 @@ def checked(key: str, value: object, least: int, most: int) -> int:
         message = f"{key} is {in_short(repr(value))}, no whole number from {least} to {most}"
         raise ValueError(message)
     return value
+
+
+def three(event: Event, key: str, least: int = 0, most: int = LARGEST) -> Dim3:
+    """Return three numbers, of a grid or the like."""
+    values = event[key]
+    if not isinstance(values, list) or len(values) != _DIMENSIONS:
+        message = f"{key} is {in_short(repr(values))}, no three numbers"
+        raise ValueError(message)
+    x, y, z = (checked(key, value, least, most) for value in values)
+    return x, y, z
 
 
 def text_of(event: Event, key: str) -> str:

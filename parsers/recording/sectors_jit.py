@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from depgraph.system.compiled import compiled_if_large
 from depgraph.trace import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 SECTOR_BYTES = 32
@@ -56,11 +58,16 @@ def _add_runs(bits, of_row, of_kind, base, bytes_of_bit, row, kind, start, end, 
 
 
 @compiled_if_large
-def ranges_of_masks(masks, row, kind, start, end):
-    """Write a range for each run of bytes; a plain read counts as that. Return how many."""
-    # There is room for 48 ranges a sector, at most.
+def ranges_of_masks(masks, first, row, kind, start, end):
+    """Write a range for each run of bytes; a plain read counts as that.
+
+    Begins with the `first` of the masks, and ends where there may be no room for those of another
+    one. Returns the first that is left, and how many ranges there are.
+    """
     n = 0
-    for i in range(len(masks.row)):
+    for i in range(first, len(masks.row)):
+        if n + MOST_RUNS > len(row):
+            return i, n
         number = masks.number[i]
         if number & IS_PAGE:
             base = (number & ~(IS_PAGE | IS_WRITTEN)) * np.uint64(PAGE_BYTES)
@@ -75,4 +82,27 @@ def ranges_of_masks(masks, row, kind, start, end):
         n = _add_runs(bits, masks.row[i], _SYNC_READ, base, 1, row, kind, start, end, n)
         bits = np.uint64(masks.written[i])
         n = _add_runs(bits, masks.row[i], _WRITE, base, 1, row, kind, start, end, n)
-    return n
+    return len(masks.row), n
+
+
+def rows_at(rows: NDArray[Any], places: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Return rows of a table of a recording, which NumPy itself copies field by field."""
+    words = rows.view(np.uint64).reshape(len(rows), rows.itemsize // 8)
+    return np.take(words, places, axis=0).view(rows.dtype).reshape(-1)
+
+
+def runs_of(
+    sectors: NDArray[Any], row_of: NDArray[np.int32], at_once: int
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]]:
+    """Yield row, kind, start and end of some ranges after others, in arrays that are used again."""
+    room = min(MOST_RUNS * len(sectors), max(MOST_RUNS, at_once))
+    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
+    start, end = np.empty((2, room), np.uint64)
+    for low in range(0, len(sectors), at_once):
+        these = sectors[low : low + at_once]
+        columns = (np.ascontiguousarray(these[name]) for name in Masks._fields[1:])
+        masks = Masks(row_of[low : low + at_once], *columns)
+        first = 0
+        while first < len(these):
+            first, n = ranges_of_masks(masks, first, row, kind, start, end)
+            yield row[:n], kind[:n], start[:n], end[:n]

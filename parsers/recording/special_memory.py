@@ -11,18 +11,21 @@ from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
     PAGE_BYTES,
-    PIECE_BYTES,
     SECTOR_BYTES,
+    rows_at,
+    runs_of,
 )
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
+from depgraph.trace.records import WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
 
-_MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no recording keeps
+_AT_ONCE = 1 << 16
+MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no recording keeps
 
 
 class SpecialMemory:
@@ -35,10 +38,6 @@ class SpecialMemory:
             for event in events
             if event["event"] == "params"
         }
-
-    def without_mappings(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield the events that are kept."""
-        return (event for event in events if event["event"] not in _MAPPINGS)
 
     def note(self, event: dict[str, Any], table: str, rows: NDArray[Any]) -> None:
         """Note what a launch touches by a table of it."""
@@ -103,10 +102,8 @@ class Aliases:
         """Tell whether blocks touch any of it, by their sectors and pages."""
         if not self:
             return False
-        is_page = rows["number"] >= IS_PAGE
-        size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-        start = (rows["number"] & ~(IS_PAGE | IS_WRITTEN)) * size
-        place = np.searchsorted(self._start, start + size - np.uint64(1), "right") - 1
+        start, end = _spans(rows["number"])
+        place = np.searchsorted(self._start, end - np.uint64(1), "right") - 1
         return bool(((place >= 0) & (start < self._end[place])).any())
 
 
@@ -122,40 +119,26 @@ class OrdinaryMemory:
 
     def is_left_by(self, rows: NDArray[Any]) -> bool:
         """Tell whether blocks write anything else, by their sectors and pages."""
-        rows = rows[~self._holds_whole(rows["number"])]  # most are: bits tell of the others
-        number = rows["number"]
-        is_page = number >= IS_PAGE
-        has_bits = (rows["written"] != 0) | (is_page & (rows["read"] != 0))
-        is_written = has_bits & (~is_page | (number & IS_WRITTEN != 0))
-        rows, is_page = rows[is_written], is_page[is_written]
-        number = rows["number"] & ~(IS_PAGE | IS_WRITTEN)
-        size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-        unit = np.where(is_page, np.uint64(PIECE_BYTES), np.uint64(1))
-        low = np.where(is_page, rows["read"], rows["written"])
-        high = np.where(is_page, rows["written"], np.uint32(0))
-        last = np.where(high > 0, 32 + _last_bit(high), _last_bit(low)).astype(np.uint64)
-        first = np.where(low > 0, _first_bit(low), 32 + _first_bit(high)).astype(np.uint64)
-        start, end = number * size + first * unit, number * size + last * unit
-        place = np.searchsorted(self._start, start, "right") - 1
-        if (place < 0).any():
-            return True
-        return bool((end >= self._end[place]).any())
+        rows = rows_at(rows, np.flatnonzero(~self._holds_whole(rows["number"])))
+        for _, kind, start, end in runs_of(rows, np.zeros(len(rows), np.int32), _AT_ONCE):
+            is_written = kind == WRITE
+            place = np.searchsorted(self._start, start[is_written], "right") - 1
+            if (place < 0).any() or (end[is_written] > self._end[place]).any():
+                return True
+        return False
 
     def _holds_whole(self, number: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Tell which sectors and pages lie in it from their first to their last byte."""
         if not len(self._start):
             return np.zeros(len(number), np.bool_)
-        is_page = number >= IS_PAGE
-        size = np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-        start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
+        start, end = _spans(number)
         place = np.searchsorted(self._start, start, "right") - 1
-        found: NDArray[np.bool_] = (place >= 0) & (start + size <= self._end[place])
+        found: NDArray[np.bool_] = (place >= 0) & (end <= self._end[place])
         return found
 
 
-def _last_bit(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
-    return np.frexp(mask.astype(np.float64))[1].astype(np.int64) - 1
-
-
-def _first_bit(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
-    return _last_bit(mask & (~mask + np.uint32(1)))
+def _spans(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return where sectors and pages begin and end."""
+    size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+    start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
+    return start, start + size

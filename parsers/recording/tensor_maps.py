@@ -73,6 +73,18 @@ class TensorMap(Tensor):
 
     box: tuple[int, ...]  # elements of a load in each dimension, those between steps included
     steps: tuple[int, ...]  # of which every so many-th is loaded
+    # In a dimension of stride 0 all elements are one, and its size is 1: how many there are of it.
+    # Matrix products have such maps for operands that all products of a batch share.
+    copies: tuple[int, ...] = ()
+
+    def places(self, at: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return where loads begin, by the elements that are there once: int32[n, dimensions]."""
+        found = at[:, : len(self.sizes)]
+        if max(self.copies, default=1) > 1:
+            is_copy = np.array(self.copies) > 1
+            is_inside = (found >= 0) & (found < np.array(self.copies))
+            found = np.where(is_copy, ~is_inside, found).astype(np.int32)
+        return found
 
     @property
     def rows(self) -> int:
@@ -103,16 +115,14 @@ def decode(words: Sequence[int]) -> TensorMap | PixelMap | None:
         sizes=tuple(n + 1 for n in sizes[:rank]),
         strides=(element, *strides[: rank - 1]),
     )
-    if not _is_possible(tensor):
-        return None
     every = tuple(n + 1 for n in steps[:rank])
     first = bits(6, 56, 8) + 1  # of the innermost dimension
-    place = tensor.address, tensor.element, tensor.sizes, tensor.strides
     if not bits(1, 0, 1):
-        others = (bits(7, 8 * i, 8) + 1 for i in range(rank - 1))
-        return TensorMap(*place, (first, *others), every)
-    if rank not in _CORNER_BITS:
+        box = (first, *(bits(7, 8 * i, 8) + 1 for i in range(rank - 1)))
+        return _of_boxes(tensor, box, every)
+    if rank not in _CORNER_BITS or not _is_possible(tensor):
         return None
+    place = tensor.address, tensor.element, tensor.sizes, tensor.strides
     width = _CORNER_BITS[rank]
     corners = [
         _signed(bits(7, base + width * i, width), width)
@@ -123,6 +133,17 @@ def decode(words: Sequence[int]) -> TensorMap | PixelMap | None:
     return PixelMap(
         *place, tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]), first, pixels, every
     )
+
+
+def _of_boxes(found: Tensor, box: tuple[int, ...], steps: tuple[int, ...]) -> TensorMap | None:
+    """Return a map of boxes, its elements each there once; None if there can be no such tensor."""
+    pairs = list(zip(found.sizes, found.strides, strict=True))
+    copies = tuple(n if stride == 0 else 1 for n, stride in pairs)
+    sizes = tuple(1 if stride == 0 else n for n, stride in pairs)
+    if any(m > 1 and wide > 1 for m, wide in zip(copies, box, strict=True)):
+        return None
+    tensor = TensorMap(found.address, found.element, sizes, found.strides, box, steps, copies)
+    return tensor if _is_possible(tensor) else None
 
 
 def _signed(value: int, bits: int) -> int:

@@ -14,11 +14,10 @@ from depgraph.parsers.recording.pixel_loads import Columns, columns_of, pixel_ra
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
-    MOST_RUNS,
     PAGE_BYTES,
     SECTOR_BYTES,
-    Masks,
-    ranges_of_masks,
+    rows_at,
+    runs_of,
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, decode, tile_ranges
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.recording.archive import Archive
     from depgraph.parsers.recording.events import Launched
-    from depgraph.trace.records import KernelLaunch, Overflow, ScannedPart
+    from depgraph.trace.records import Overflow, ScannedPart
 
-_RANGES_AT_ONCE = MOST_RUNS << 16  # 66 MB at most
+_RANGES_AT_ONCE = 1 << 21
 _MOST_RANGES = 1 << 27  # of the loads of a launch: more take minutes
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
@@ -63,37 +62,41 @@ def read_touches(
     if not reason and launched.stores_tiles is not False and not len(tiles):
         if launched.stores_tiles:
             reason = _TMA
-        elif not len(sectors) and not len(tiles) and _has_tma(launch):
-            reason = _NOTHING
+        elif not len(sectors) and (launch.architecture or 0) >= _FIRST_WITH_TMA:
+            reason = _NOTHING  # it may use what no hook sees, or what an old API does not show
     if reason:
         part.untraced[place] = reason
     elif len(tiles) and launched.stores_tiles is not False:
         _note_stores(loaded, launched, place, part)
-    all_blocks = distinct(
-        np.concatenate(
-            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), *loaded.receivers]
-        )
-    )
+    at_once = min(_RANGES_AT_ONCE, overflow.most_ranges) if overflow else _RANGES_AT_ONCE
+    slices = list(_slices(len(sectors), 1, at_once))
+    blocks_of = [distinct(sectors["block"][these]) for these in slices]
+    known = [np.empty(0, np.int64), *blocks_of, tiles["block"], *loaded.receivers]
+    all_blocks = distinct(np.concatenate(known))
     if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks:
         raise archive.damaged(
             f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
         )
-    if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END:
-        raise archive.damaged(f"launch {launched.number} touches an address that no GPU has")
-    row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
-    pieces = chain(_of_sectors(sectors, row_of, len(all_blocks)), _of_loads(loaded, all_blocks))
-    ranges = _joined(pieces, len(all_blocks), first_row, overflow)
-    accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
-    loaders = np.searchsorted(all_blocks, tiles["block"])
-    accesses += np.bincount(loaders, minlength=len(all_blocks))
+    n_rows = len(all_blocks)
+    accesses = np.bincount(_places(tiles["block"], all_blocks), minlength=n_rows)
+    row_of = np.empty(len(sectors), np.int32)
+    for these in slices:
+        if _last_address(sectors["number"][these]) >= _ADDRESS_END:
+            raise archive.damaged(f"launch {launched.number} touches an address that no GPU has")
+        row_of[these] = _places(sectors["block"][these], all_blocks)
+        here = np.bincount(row_of[these], sectors["accesses"][these], n_rows)
+        accesses += here.astype(np.int64)
+    runs = (join_footprints(*run, n_rows) for run in runs_of(sectors, row_of, at_once))
+    pieces = chain(runs, _of_loads(loaded, all_blocks, at_once))
+    ranges = _joined(pieces, n_rows, first_row, overflow)
     x_size, y_size, _ = launch.grid
     return BlockTouches(
         launch=np.full(len(all_blocks), place, np.int32),
         x=(all_blocks % x_size).astype(np.int32),
         y=(all_blocks // x_size % y_size).astype(np.int32),
         z=(all_blocks // (x_size * y_size)).astype(np.int32),
-        accesses=accesses.astype(np.int64),
-        instructions=accesses.astype(np.int64),
+        accesses=accesses,
+        instructions=accesses.copy(),
         row=(ranges.block + first_row).astype(np.int32),
         kind=ranges.kind,
         start=ranges.start,
@@ -101,18 +104,19 @@ def read_touches(
     )
 
 
-def _addresses(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return where sectors and pages begin."""
+def _places(blocks: NDArray[np.integer[Any]], among: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each block among the distinct ones."""
+    if len(among) and among[-1] == len(among) - 1:  # they are all there
+        return blocks.astype(np.int64)
+    return np.searchsorted(among, blocks)
+
+
+def _last_address(number: NDArray[np.uint64]) -> int:
+    """Return where the last sector or page begins."""
     is_page = number >= IS_PAGE
-    at = np.where(is_page, number & ~(IS_PAGE | IS_WRITTEN), number)
-    # What is beyond all addresses must not wrap around to one.
-    capped = np.minimum(at, np.uint64(_ADDRESS_END))
-    return capped * np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-
-
-def _has_tma(launch: KernelLaunch) -> bool:
-    """Tell whether the GPU may do what no hook sees: store tiles, or load them past an old API."""
-    return (launch.architecture or 0) >= _FIRST_WITH_TMA
+    sector = int(number[~is_page].max(initial=0))
+    page = int((number[is_page] & ~(IS_PAGE | IS_WRITTEN)).max(initial=0))
+    return max(sector * SECTOR_BYTES, page * PAGE_BYTES)
 
 
 def _joined(
@@ -130,47 +134,31 @@ def _joined(
     return concatenate_footprints(kept, n_rows)
 
 
-def _slices(n: int, ranges_of_each: int) -> Iterator[slice]:
+def _slices(n: int, ranges_of_each: int, at_once: int) -> Iterator[slice]:
     """Cut n things so that the ranges of each slice are not too many at once."""
-    step = max(1, _RANGES_AT_ONCE // ranges_of_each)
+    step = max(1, at_once // ranges_of_each)
     return (slice(low, low + step) for low in range(0, n, step))
 
 
-def _of_sectors(
-    sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int
-) -> Iterator[Footprints]:
-    for these in _slices(len(sectors), MOST_RUNS):
-        yield _ranges(sectors[these], row_of[these], n_rows)
-
-
-def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64]) -> Iterator[Footprints]:
+def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64], at_once: int) -> Iterator[Footprints]:
     """Yield what loads read, by the place of each block among `blocks`."""
 
     def read(
         block: NDArray[np.int64], start: NDArray[np.uint64], end: NDArray[np.uint64]
     ) -> Footprints:
-        row = np.searchsorted(blocks, block).astype(np.int32)
+        row = _places(block, blocks).astype(np.int32)
         return join_footprints(row, np.full(len(row), READ, np.uint8), start, end, len(blocks))
 
     for each in loaded.boxes:
         block, at, width = _boxes_side_by_side(each)
-        for these in _slices(len(at), each.tensor.rows):
+        for these in _slices(len(at), each.tensor.rows, at_once):
             tile, start, end = tile_ranges(each.tensor, at[these], width[these])
             yield read(block[these][tile], start, end)
     for tensor, columns in loaded.columns:
-        for these in _slices(len(columns.block), tensor.pixels):
+        for these in _slices(len(columns.block), tensor.pixels, at_once):
             some = Columns(*(values[these] for values in columns))
             column, start, end = pixel_ranges(tensor, some)
             yield read(some.block[column], start, end)
-
-
-def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Footprints:
-    masks = Masks(row_of, *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]))
-    room = MOST_RUNS * len(sectors)
-    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
-    start, end = np.empty((2, room), np.uint64)
-    n = ranges_of_masks(masks, row, kind, start, end)
-    return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
 
 
 class _Loaded(NamedTuple):
@@ -194,7 +182,7 @@ def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tupl
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         rows = np.flatnonzero(tiles["map"] == at)
-        loads = tiles[rows]
+        loads = rows_at(tiles, rows)
         mode = _IM2COL if isinstance(tensor, PixelMap) else _TILED
         if tensor is None or (loads["mode"] != mode).any():
             return nothing, _NOT_UNDERSTOOD
@@ -205,17 +193,16 @@ def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tupl
             return nothing, _TOO_MANY
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
-        first = loads["at"][:, : len(tensor.sizes)]
         if isinstance(tensor, PixelMap):
-            columns = columns_of(tensor, block, first[load], loads["offsets"][load])
+            first = loads["at"][load, : len(tensor.sizes)]
+            columns = columns_of(tensor, block, first, loads["offsets"][load])
             if columns is None:
                 return nothing, _NOT_UNDERSTOOD
             found.columns.append((tensor, columns))
             continue
         order = np.argsort(load, kind="stable")
-        found.boxes.append(
-            Loads(tensor, rows, first, loads["block"].astype(np.int64), load[order], block[order])
-        )
+        issuer, first = loads["block"].astype(np.int64), tensor.places(loads["at"])
+        found.boxes.append(Loads(tensor, rows, first, issuer, load[order], block[order]))
     return found, ""
 
 

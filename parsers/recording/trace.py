@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import MARK, Archive
 from depgraph.parsers.recording.events import RecordedEvents
 from depgraph.parsers.recording.touches import read_touches
-from depgraph.trace.records import BlockTouches, FileState, ScannedPart, SourceFiles
+from depgraph.trace.records import BlockTouches, FileState, ScannedPart, SourceFiles, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.recording.events import Launched
     from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import KernelLaunch, Overflow, PartTask
+    from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "recording"
 _PART_BYTES = 16 << 20
@@ -59,15 +60,12 @@ class RecordedKernels:
             bytes=self.input_bytes,
             shows_bulk=True,
         )
-        archive = Archive(self.path, self.memory_limit)
-        try:
-            pieces: list[BlockTouches] = []
-            first_row = 0
+        pieces: list[BlockTouches] = []
+        first_row = 0
+        with closing(Archive(self.path, self.memory_limit)) as archive:
             for place, launched in enumerate(self.launches):
                 pieces.append(read_touches(archive, place, launched, part, first_row, overflow))
                 first_row += len(pieces[-1].launch)
-        finally:
-            archive.close()
         self.file.verify(self.path)
         columns = (field.name for field in fields(BlockTouches))
         part.touches = BlockTouches(
@@ -76,10 +74,11 @@ class RecordedKernels:
         return part
 
 
-class Recording:
+class Recording(Trace):
     """The recording of one process; at once at most `memory_limit` bytes of it are unpacked."""
 
     format = FORMAT
+    hint = "record a program that launches kernels"
     blind_spots: tuple[str, ...] = ("what the host does between kernels",)
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
@@ -115,9 +114,6 @@ class Recording:
     def program_order(self) -> _InOrder:
         """Return what numbers the operations."""
         return _InOrder(self._events)
-
-    def untraced(self, launch: KernelLaunch) -> str | None:
-        """Say nothing: what is not in a recording is told with each launch."""
 
 
 @dataclass(frozen=True, slots=True)

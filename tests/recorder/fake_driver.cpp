@@ -1,7 +1,9 @@
 // A driver and a Compute Sanitizer that do nothing but call the recorder, to see what it makes of it
 // without a GPU: kernels "run" where they begin, and touch one sector.
+#include <fcntl.h>
 #include <sanitizer.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "table.h"
 
@@ -19,7 +22,9 @@ extern "C" int InitializeInjection();
 namespace {
 
 Sanitizer_CallbackFunc recorder;
-int patches_added = 0, memory_touched = 0;
+int patches_added = 0, memory_touched = 0, reads_left = -1;
+bool copies_are_late = false;
+std::vector<std::function<void()>> late_copies;
 thread_local Launch* table = nullptr;
 CUcontext context = reinterpret_cast<CUcontext>(0x1000);
 
@@ -34,10 +39,11 @@ Sanitizer_LaunchData launch_data(const char* name) {
     data.blockDim_x = 32;
     data.blockDim_y = data.blockDim_z = 1;
     data.hStream = reinterpret_cast<Sanitizer_StreamHandle>(0x2000);
+    data.gridId = 100 + *name;
     return data;
 }
 
-void run() {
+void run(const Sanitizer_LaunchData& data) {
     if (table == nullptr) return;
     if (getenv("DEPGRAPH_RECORD_BLOCKS") != nullptr) {
         for (uint32_t block = 0; block < table->n_blocks; ++block) {
@@ -47,13 +53,14 @@ void run() {
         return;
     }
     const uint32_t place = table->counts->sectors++;
-    table->sectors[place] = {4096, 0, table->number, 15, 0, 0, 1};
+    const uint32_t launch = table->is_in_graph ? static_cast<uint32_t>(data.gridId) : table->number;
+    table->sectors[place] = {4096, 0, launch, 15, 0, 0, 1};
 }
 
 void begin(const char* name) {
     const auto data = launch_data(name);
     send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
-    run();
+    run(data);
 }
 
 void end(const char* name) {
@@ -90,19 +97,38 @@ void destroy_context(const std::function<void()>& meanwhile = [] {}) {
     send(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
 
-void node(CUgraphNodeType type, const char* name, CUcontext where) {
+void node(CUgraphNodeType type, const char* name, CUcontext where, uintptr_t handle = 0) {
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = type;
+    data.node = reinterpret_cast<CUgraphNode>(handle);
     data.launchData = launch_data(name);
     data.launchData.context = where;
     send(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL && where == context) run();
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL && where == context) run(data.launchData);
 }
 
-void graph(int id) {
+void graph(int id, uintptr_t executable = 0) {
     Sanitizer_GraphLaunchData data{};
     data.context = context;
+    data.graphExec = reinterpret_cast<CUgraphExec>(executable);
     send(SANITIZER_CB_DOMAIN_GRAPHS, id, &data);
+}
+
+void make_graph(int id, uintptr_t made, uintptr_t from, CUresult result = CUDA_SUCCESS) {
+    uintptr_t given[] = {made, from};
+    given[0] = reinterpret_cast<uintptr_t>(&made);
+    Sanitizer_CallbackData data{};
+    data.callbackSite = SANITIZER_API_EXIT;
+    data.context = context;
+    data.functionParams = given;
+    data.functionReturnValue = &result;
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
+}
+
+void launch_graph(uintptr_t executable, const std::map<uintptr_t, const char*>& kernels) {
+    graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN, executable);
+    for (const auto& [handle, name] : kernels) node(CU_GRAPH_NODE_TYPE_KERNEL, name, context, handle);
+    graph(SANITIZER_CBID_GRAPHS_LAUNCH_END, executable);
 }
 
 void stream(int id, uintptr_t handle) {
@@ -138,6 +164,17 @@ void query_event(uintptr_t number, CUresult result) {
     data.functionParams = &given;
     data.functionReturnValue = &result;
     send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuEventQuery, &data);
+}
+
+void host_function() {
+    CUstream given = nullptr;
+    CUresult result = CUDA_SUCCESS;
+    Sanitizer_CallbackData data{};
+    data.callbackSite = SANITIZER_API_EXIT;
+    data.context = context;
+    data.functionParams = &given;
+    data.functionReturnValue = &result;
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, &data);
 }
 
 CUresult& state() {
@@ -202,6 +239,51 @@ const std::map<std::string, std::function<void()>> programs = {
         send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
         begin("b"); end("b");
     }},
+    {"a kernel that touches 96 MB of sectors", [] {
+        begin("a");
+        for (uint32_t i = 1; i < 3'000'000; ++i) table->sectors[i] = {4096 + i, 0, table->number, i, 0, 0, 1};
+        table->counts->sectors = 3'000'000;
+        end("a");
+        begin("b"); end("b");
+    }},
+    {"a program that runs another in its place", [] {
+        begin("a"); end("a");
+        execl("/proc/self/exe", "program", "one launch after another", nullptr);
+    }},
+    {"a program that closes all files", [] {
+        begin("a"); end("a");
+        for (int file = 3; file < 64; ++file) close(file);
+        for (const char* name : {"own-1", "own-2"}) open((std::string(getenv("DEPGRAPH_RECORD_FOLDER")) + "/" + name).c_str(), O_WRONLY | O_CREAT, 0600);
+        begin("b"); end("b");
+    }},
+    {"files that may be no larger than a megabyte", [] {
+        const rlimit most{1 << 20, 1 << 20};
+        setrlimit(RLIMIT_FSIZE, &most);
+        begin("a");
+        table->counts->sectors = 100'000;
+        end("a");
+        begin("b"); end("b");
+    }},
+    {"a context that ends while a kernel runs in it", [] {
+        begin("a");
+        std::thread([] { destroy_context(); }).join();
+        end("a");
+    }},
+    {"a kernel without a name", [] {
+        auto data = launch_data("a");
+        data.functionName = nullptr;
+        data.hStream = nullptr;
+        send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
+        run(data);
+        send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
+    }},
+    {"a table that cannot be read", [] {
+        begin("a");
+        reads_left = 1;
+        end("a");
+        reads_left = -1;
+        begin("b"); end("b");
+    }},
     {"a kernel that fails", [] { begin("a"); state() = CUDA_ERROR_ILLEGAL_ADDRESS; end("a"); }},
     {"a capture elsewhere", [] {
         begin("a");
@@ -222,9 +304,41 @@ const std::map<std::string, std::function<void()>> programs = {
         query_event(70, CUDA_ERROR_NOT_READY);
         query_event(70, CUDA_SUCCESS);
         event(SANITIZER_CBID_EVENTS_SYNCHRONIZE, 70);
+        host_function();
         synchronize(SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, 0x5002);
         synchronize(SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, 0);
         graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
+    }},
+    {"a graph whose nodes begin before what is copied for them", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        copies_are_late = true;
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "b", context);
+        for (const auto& copy : late_copies) copy();
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
+    }},
+    {"graphs with edges", [] {
+        make_graph(SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithFlags, 0xe1, 0x10);
+        launch_graph(0xe1, {{0x100, "a"}, {0x200, "b"}});
+        launch_graph(0xe1, {{0x100, "a"}, {0x999, "of a conditional node"}});
+        make_graph(SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams, 0xe2, 0x30);
+        launch_graph(0xe2, {{0x300, "a"}});
+        make_graph(SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2, 0xe3, 0x40, CUDA_ERROR_UNKNOWN);
+        make_graph(SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2, 0xe3, 0x40);
+        launch_graph(0xe3, {{0x400, "a"}, {0x401, "b"}});
+        launch_graph(0xe3, {{0x410, "a"}, {0x411, "b"}, {0x413, "c"}});  // once that is destroyed
+        launch_graph(0xe3, {{0x410, "a"}, {0x411, "b"}});
+        Sanitizer_GraphExecData gone{};
+        gone.graphExec = reinterpret_cast<CUgraphExec>(0xe1);
+        send(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_DESTROYING, &gone);
+        launch_graph(0xe1, {{0x100, "a"}});
+    }},
+    {"a launch of another thread beside a graph", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        std::thread([] { begin("b"); end("b"); }).join();
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "c", context);
         graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
     }},
     {"a graph", [] {
@@ -253,8 +367,19 @@ SanitizerResult sanitizerPatchModule(CUmodule) { return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerAlloc(CUcontext, void** at, size_t bytes) { ++memory_touched; *at = calloc(bytes, 1); return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerFree(CUcontext, void* at) { ++memory_touched; free(at); return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerMemset(void* at, int value, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memset(at, value, bytes); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
-SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) { ++memory_touched; memcpy(to, from, bytes); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) {
+    ++memory_touched;
+    const std::string content(static_cast<const char*>(from), bytes);
+    const auto copy = [=] { memcpy(to, content.data(), content.size()); };
+    if (copies_are_late) late_copies.push_back(copy); else copy();
+    return SANITIZER_SUCCESS;
+}
+SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, Sanitizer_StreamHandle) {
+    ++memory_touched;
+    if (reads_left-- == 0) return SANITIZER_ERROR_UNKNOWN;
+    memcpy(to, from, bytes);
+    return SANITIZER_SUCCESS;
+}
 SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream, Sanitizer_StreamHandle* handle) { *handle = reinterpret_cast<Sanitizer_StreamHandle>(0x2000); return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerGetResultString(SanitizerResult, const char** text) { *text = "an error"; return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle, CUfunction, Sanitizer_StreamHandle, const void* data) {

@@ -170,6 +170,33 @@ template <int RANK> void load_pixels(const char* name, int* base, int* to, std::
     for (int block = 0; block < 4; ++block) for (int i = 0; i < 80; ++i) printf("%s%d", block + i ? ", " : "", taken[128 * block + i]);
     printf("]");
 }
+// A box of a matrix of a batch that is one matrix over and over, as cuBLAS gives operands that products share.
+__global__ void one_of_many(const __grid_constant__ CUtensorMap map, int* to) {
+    __shared__ alignas(128) int here[48];
+    __shared__ alignas(8) uint64_t barrier;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 192;" ::"r"(shared_address(&barrier)) : "memory");
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(here)), "l"(&map), "r"(4), "r"(2), "r"(500 * int(blockIdx.x)), "r"(shared_address(&barrier)) : "memory");
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra again;}" ::"r"(shared_address(&barrier)) : "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < 48) to[48 * blockIdx.x + threadIdx.x] = here[threadIdx.x];
+}
+void load_one_of_many(int* base, int* to) {
+    typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static Encode encode = Encode(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuTensorMapEncodeTiled"));
+    CUtensorMap map; cuuint64_t sizes[] = {36, 6, 1000}, strides[] = {144, 864}; cuuint32_t box[] = {16, 3, 1}, steps[] = {1, 1, 1};
+    OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 3, base, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    reinterpret_cast<uint64_t*>(&map)[2] = 0;  // the stride of the batch
+    one_of_many<<<3, 64>>>(map, to);
+    std::vector<int> taken(3 * 48);
+    OK(cudaMemcpy(taken.data(), to, taken.size() * 4, cudaMemcpyDeviceToHost));
+    printf(", \"one of many\": [");
+    for (size_t i = 0; i < taken.size(); ++i) printf("%s%d", i ? ", " : "", taken[i]);
+    printf("]");
+}
 __constant__ int constants[64];
 __global__ void fill(int* to) { to[threadIdx.x] = threadIdx.x; }
 __global__ void read_constants(int* to, int n) { to[threadIdx.x] = constants[(threadIdx.x + n) % 64]; }
@@ -258,6 +285,7 @@ int kinds() {
     load_pixels<4>("4", a, b, {-1, -2}, {-1, 0}, {1, 1, 1, 1});
     load_pixels<5>("5", a, b, {-1, -2, 0}, {-1, 0, -1}, {1, 1, 1, 1, 1});
     load_pixels<4>("4 in steps", a, b, {-1, -2}, {0, 1}, {1, 2, 3, 1});
+    load_one_of_many(a, b);
     printf("}\n"); fflush(stdout);
     int* at; OK(cudaGetSymbolAddress((void**)&at, constants));
     fill<<<1, 64>>>(at);

@@ -1,7 +1,5 @@
 """Block times of a run of their own, put with the kernels of another."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,13 +1,12 @@
 """On a GPU: `pytest -m gpu`. Whole runs of `depgraph record`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from orders import judged
 
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
@@ -69,3 +68,12 @@ def test_what_is_chosen_is_recorded_and_the_rest_runs_untouched(compiled, progra
     times = json.loads((tmp_path / "depgraph.out.times.json").read_text())
     kernels = [event for event in times["traceEvents"] if event["cat"] == "kernel"]
     assert [event["name"].split("(")[0] for event in kernels] == ["wait_for"]
+
+
+def test_programs_race_that_lack_an_order(compiled, tmp_path):
+    command = [sys.executable, "-m", "depgraph", "record", "--no-time", "--", compiled("orders")]
+    done = subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120
+    )
+    racing, expected, _ = judged(Store(tmp_path / "depgraph.out"), done.stdout)
+    assert racing == expected

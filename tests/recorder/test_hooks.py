@@ -2,10 +2,8 @@
 
 The recordings of `hooks.cu` that are kept here let every machine hold the reader against the truth;
 `pytest -m gpu` records the program again. The one of its second program (`hooks kinds`) is of an
-H200; what machine code tells of its kernels was added here.
+H200.
 """
-
-from __future__ import annotations
 
 import json
 import subprocess
@@ -293,6 +291,18 @@ def test_columns_of_pixels_are_those_that_a_block_loads(kinds, place):
         if name in kinds.printed:  # what the hardware took, element by element; 0 for none
             taken = kinds.printed[name][80 * block :][:80]
             assert read == joined(ranges([a + 4 * (i - 1) for i in taken if i], 4))
+
+
+def test_each_matrix_of_a_batch_of_stride_0_is_the_first(kinds):
+    (kernel,) = kinds.of("one_of_many")
+    assert not kernel.untraced
+    rows = [kinds.printed["a"] + 4 * (36 * y + 4) for y in (2, 3, 4)]
+    taken = np.array(kinds.printed["one of many"]).reshape(3, 48)  # what the hardware took
+    for block in (0, 1):
+        assert kinds.ranges(kernel, READ, block) == [(at, at + 64) for at in rows]
+        assert taken[block].tolist() == [36 * y + x + 1 for y in (2, 3, 4) for x in range(4, 20)]
+    assert kinds.ranges(kernel, READ, 2) == []  # behind the last
+    assert not taken[2].any()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`depgraph record` without a GPU: a program that leaves what the recorder would."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,7 +15,6 @@ from waiting import wait_until
 
 import depgraph.record
 from depgraph.apply.captured import read_captures, write_captures
-from depgraph.cli import progress
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder import toolkit
@@ -28,7 +25,7 @@ from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
-from depgraph.system.steps import Steps
+from depgraph.system.workers import Steps
 from depgraph.trace.block_spans import unpacked
 
 KERNEL = {
@@ -440,6 +437,22 @@ def test_each_gpu_has_what_it_takes_part_in(tmp_path):
     assert (read, written) == (3, 2)
 
 
+def test_what_orders_streams_of_one_gpu_may_go_by_another(tmp_path):
+    orders = [
+        {"event": "sync", "what": "record", "context": 1},
+        {"event": "graph", "begins": 1, "context": 1},
+        {"event": "stream", "context": 1},
+    ]
+    leave(
+        tmp_path, {"event": "context", "context": 0, "device": 0, "architecture": 90},
+        {"event": "kernel", "number": 1, "device": 0, "context": 0},
+        {"event": "context", "context": 1, "device": 1, "architecture": 90}, *orders,
+        {"event": "kernel", "number": 2, "device": 1, "context": 1},
+    )  # fmt: skip
+    for left in read_raw_recordings(tmp_path):
+        assert [e for e in left.events if e["event"] in {"sync", "graph", "stream"}] == orders
+
+
 def test_what_is_chosen_reaches_the_recorder():
     chosen = Selection(3, None, "gemm", "step", 5, 7, in_region=True).settings()
     assert {name.removeprefix("DEPGRAPH_RECORD_"): value for name, value in chosen.items()} == {
@@ -594,7 +607,7 @@ def test_a_bar_counts_the_parts_that_are_compiled(program, recorded, monkeypatch
         def done(self):
             told.append("done")
 
-    monkeypatch.setattr(progress, "step_progress", lambda **_: nullcontext(Told()))
+    monkeypatch.setattr("depgraph.cli.recording.step_progress", lambda **_: nullcontext(Told()))
     assert program("record", *words, "--", *recorded()).code == 0
     assert told == [("compiling the recorder", parts)] + ["done"] * parts
 

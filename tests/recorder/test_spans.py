@@ -1,7 +1,5 @@
 """On a GPU: blocks that take known times (`spans.cu`), held against what they note themselves."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cxxabi.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -28,21 +26,20 @@ std::string field(const char* name, uint64_t value) {
     return std::string(", \"") + name + "\": " + std::to_string(value);
 }
 
-// Write all of something to a file, without a buffer that a killed process would lose.
-void write_to(int file, const void* from, size_t bytes) {
-    const char* at = static_cast<const char*>(from);
-    while (bytes > 0) {
-        const ssize_t written = write(file, at, bytes);
-        if (written <= 0) return;
-        at += written;
-        bytes -= written;
-    }
+void write_lines(const std::string& lines) {
+    const std::lock_guard<std::mutex> guard(writing);
+    events.write_all(lines.data(), lines.size());
 }
 
+// Write an event, without a buffer that a killed process would lose; those of the launch of a graph
+// stand together, whatever other threads do meanwhile.
 void say(const std::string& event) {
     const std::string line = "{" + event + "}\n";
-    const std::lock_guard<std::mutex> guard(writing);
-    if (events >= 0) write_to(events, line.data(), line.size());
+    if (is_graph_launched) {
+        held += line;
+    } else {
+        write_lines(line);
+    }
 }
 
 bool worked(SanitizerResult result, const char* what) {
@@ -106,6 +103,11 @@ void say_order(const char* what, CUcontext context, const std::string& more) {
         + field("context", number_of(context)));
 }
 
+int new_event() {
+    const Guard guard(lock);
+    return cuda_events_seen++;
+}
+
 int number_of_event(CUevent event) {
     const Guard guard(lock);
     const auto [known, is_new] = cuda_events.emplace(event, cuda_events_seen);
@@ -134,6 +136,14 @@ void note_event(Sanitizer_CallbackId id, const Sanitizer_EventData* data) {
     }
 }
 
+// A function of the host orders streams as an event does that nobody waits for.
+void note_host_function(CUcontext context, CUstream stream) {
+    if (is_captured(stream)) return;
+    Sanitizer_StreamHandle handle = nullptr;
+    sanitizerGetStreamHandle(context, stream, &handle);
+    say_order("record", context, field("id", new_event()) + field("stream", stream_of(context, handle)));
+}
+
 void note_wait(Sanitizer_CallbackId id, const Sanitizer_SynchronizeData* data) {
     if (is_asking) return;
     if (id == SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED) {
@@ -142,17 +152,6 @@ void note_wait(Sanitizer_CallbackId id, const Sanitizer_SynchronizeData* data) {
     } else if (id == SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED) {
         say_order("context", data->context, "");
     }
-}
-
-void begin_graph(const Sanitizer_GraphLaunchData* data) {
-    is_graph_launched = true;
-    say("\"event\": \"graph\"" + field("begins", 1) + field("context", number_of(data->context))
-        + field("stream", stream_of(data->context, data->hStream)));
-}
-
-void end_graph(CUcontext context) {
-    if (!std::exchange(is_graph_launched, false)) return;
-    say("\"event\": \"graph\"" + field("begins", 0) + field("context", number_of(context)));
 }
 
 std::string demangled(const char* name) {
@@ -171,21 +170,20 @@ int attribute(CUfunction function, CUfunction_attribute which) {
     return value;
 }
 
-void open_files() {
+bool open_files() {
+    make_way(options.folder, getpid());
     const std::string process = std::to_string(getpid());
-    const auto open_one = [&](const std::string& name) {
-        const std::string path = options.folder + "/" + name;
-        return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-    };
-    events = open_one("events-" + process + ".jsonl");
-    sectors = open_one("sectors-" + process + ".bin");
+    const bool are_open = events.open_as(options.folder + "/events-" + process + ".jsonl", O_APPEND)
+        && sectors.open_as(options.folder + "/sectors-" + process + ".bin", 0);
     say("\"event\": \"recording\"" + field("format", FORMAT) + field("process", getpid()));
+    return are_open;
 }
 
 // In a process that was forked the files are those of the other one, and locks may be held by none.
 void forget() {
     is_forked = true;
-    events = sectors = -1;
+    events.forget();
+    sectors.forget();
     new (&lock) std::recursive_mutex;
     new (&writing) std::mutex;
     new (&patching) std::recursive_mutex;

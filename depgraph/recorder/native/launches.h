@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "events.h"
+#include "graphs.h"
 #include "ranges.h"
 
 namespace {
@@ -115,7 +115,7 @@ uint32_t new_number() {
     return ++next_number;
 }
 
-void clear(Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
+void clear(const Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
     if (options.times_blocks) return;
     sanitizerMemset(tables.layout.slots, 0, 4ull * slots, stream);
     sanitizerMemset(tables.layout.counts, 0, sizeof(Counts), stream);
@@ -127,7 +127,7 @@ uint64_t n_blocks(const Sanitizer_LaunchData* data) {
 }
 
 uint32_t slots_for(const Sanitizer_LaunchData* data, const Tables& tables) {
-    uint64_t slots = FEWEST_SLOTS;
+    uint64_t slots = std::min(SLOTS_OF_ANY, tables.most_slots);
     while (slots < n_blocks(data) * SECTORS_PER_BLOCK && slots < tables.most_slots) slots *= 2;
     return static_cast<uint32_t>(slots);
 }
@@ -144,7 +144,7 @@ std::string describe(
     for (const std::string& range : open_ranges()) {
         ranges += (ranges.empty() ? "" : ", ") + text(range.c_str());
     }
-    return "\"event\": \"kernel\"" + field("number", number)
+    return "\"event\": \"kernel\"" + of_node() + field("number", number)
         + field("ordinal", ordinal)
         + ", \"name\": " + text(demangled(name).c_str()) + ", \"mangled\": " + text(name)
         + ", \"grid\": " + three(data->gridDim_x, data->gridDim_y, data->gridDim_z)
@@ -205,6 +205,38 @@ void give_nothing(const Sanitizer_LaunchData* data) {
     sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
 }
 
+// Fill what a launch is given.
+bool fill(Launch* on_gpu, const Sanitizer_LaunchData* data, uint32_t number, bool in_graph) {
+    Launch launch = current.tables->layout;
+    const uint32_t slots = slots_for(data, *current.tables);
+    if (!in_graph) clear(*current.tables, slots, data->hStream);
+    launch.number = number;
+    launch.slot_mask = slots - 1;
+    launch.is_in_graph = in_graph;
+    launch.grid = static_cast<uint32_t>(data->gridId);
+    launch.place = static_cast<uint32_t>(current.launches.size());
+    launch.batch = current.launches.empty() ? number : current.launches.front().number;
+    if (options.times_blocks) {
+        launch.times += current.n_blocks();
+        launch.n_blocks = static_cast<uint32_t>(n_blocks(data));
+        launch.n_timed = sms_of(data->device);
+        sanitizerMemset(launch.times, 0, n_blocks(data) * sizeof(BlockTime), data->hStream);
+    }
+    return worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
+                  "filling a table");
+}
+
+// Give the launches of a graph their tables: all nodes one. What is copied for a node alone, in its
+// stream, may come after it has begun.
+bool begin_nodes(const Tables& tables, Sanitizer_StreamHandle stream) {
+    clear(tables, tables.most_slots, stream);
+    Launch both[] = {tables.layout, tables.layout};  // the first is for what is no node
+    both[OF_GRAPH].is_in_graph = 1;
+    both[OF_GRAPH].slot_mask = tables.most_slots - 1;
+    return worked(sanitizerMemcpyHostToDeviceAsync(tables.launches, both, sizeof(both), stream),
+                  "filling a table");
+}
+
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     uint64_t ordinal = 0;
@@ -237,24 +269,10 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         say_state(number, reason);
         return;
     }
-    Launch launch = current.tables->layout;
-    const uint32_t slots = in_graph ? current.tables->most_slots : slots_for(data, *current.tables);
-    if (!in_graph) clear(*current.tables, slots, data->hStream);
-    launch.number = number;
-    launch.slot_mask = slots - 1;
-    launch.is_in_graph = in_graph;
-    launch.grid = static_cast<uint32_t>(data->gridId);
-    launch.place = static_cast<uint32_t>(current.launches.size());
-    launch.batch = current.launches.empty() ? number : current.launches.front().number;
-    if (options.times_blocks) {
-        launch.times += first_block;
-        launch.n_blocks = static_cast<uint32_t>(n_blocks(data));
-        launch.n_timed = sms_of(data->device);
-        sanitizerMemset(launch.times, 0, n_blocks(data) * sizeof(BlockTime), data->hStream);
-    }
-    Launch* on_gpu = current.tables->launches + current.launches.size();
-    if (!worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
-                "filling a table")
+    const bool is_with_others = in_graph && !options.times_blocks;
+    Launch* on_gpu = current.tables->launches
+        + (is_with_others ? OF_GRAPH : static_cast<uint32_t>(current.launches.size()));
+    if ((!is_with_others && !fill(on_gpu, data, number, in_graph))
         || !worked(sanitizerSetLaunchCallbackData(
                        data->hLaunch, data->function, data->hStream, on_gpu), "giving a table")) {
         give_nothing(data);

@@ -41,9 +41,12 @@ const auto& PATCHES_OF_BLOCKS = *new std::vector<Patch>{
 void keep(const Sanitizer_ResourceModuleData* data) {
     static std::atomic<int> next_module{0};
     if (data->pCubin == nullptr || data->cubinSize > MOST_CODE) return;
-    const std::string path = options.folder + "/module-" + std::to_string(getpid()) + "-"
-        + std::to_string(next_module++) + ".cubin";
-    FILE* file = fopen(path.c_str(), "wb");
+    FILE* file = nullptr;
+    do {  // those of an earlier program of this process stay
+        const std::string path = options.folder + "/module-" + std::to_string(getpid()) + "-"
+            + std::to_string(next_module++) + ".cubin";
+        file = fopen(path.c_str(), "wbxe");
+    } while (file == nullptr && errno == EEXIST);
     if (file == nullptr) return;
     fwrite(data->pCubin, 1, data->cubinSize, file);
     fclose(file);
@@ -88,7 +91,7 @@ void note_region(bool begins) {
 
 void note_copy(const Sanitizer_MemcpyData* data) {
     if (!is_in_selected_region()) return;
-    say("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
+    say("\"event\": \"copy\"" + of_node() + field("from", data->srcAddress) + field("to", data->dstAddress)
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
         + field("to_pitch", data->dstPitch) + field("direction", data->direction)
@@ -100,7 +103,7 @@ void note_copy(const Sanitizer_MemcpyData* data) {
 
 void note_memset(const Sanitizer_MemsetData* data) {
     if (!is_in_selected_region()) return;
-    say("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
+    say("\"event\": \"memset\"" + of_node() + field("address", data->address) + field("width", data->width)
         + field("height", data->height) + field("pitch", data->pitch)
         + field("element", data->elementSize) + field("context", number_of(data->context))
         + field("stream", stream_of(data->context, data->hStream)));
@@ -158,19 +161,20 @@ void on_launch(Sanitizer_CallbackId id, const void* raw) {
 // Note what nobody sees into: a kernel without footprint, opaque, by name.
 void note_opaque(const char* name, CUcontext context, Sanitizer_StreamHandle stream) {
     if (!is_in_selected_region()) return;
-    say("\"event\": \"opaque\"" + field("number", new_number()) + ", \"name\": " + text(name)
+    say("\"event\": \"opaque\"" + of_node() + field("number", new_number()) + ", \"name\": " + text(name)
         + field("stream", stream_of(context, stream)) + field("context", number_of(context)));
 }
 
-void on_node(const Sanitizer_GraphNodeLaunchData* node) {
-    if (node->isGraphUpload) return;
-    switch (static_cast<int>(node->nodeType)) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: begin(&node->launchData, true); break;
-    case CU_GRAPH_NODE_TYPE_MEMCPY: note_copy(&node->memcpyData); break;
-    case CU_GRAPH_NODE_TYPE_MEMSET: note_memset(&node->memsetData); break;
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: note_memory("alloc", &node->memAllocData); break;
+void on_node(const Sanitizer_GraphNodeLaunchData* data) {
+    if (data->isGraphUpload) return;
+    node = data->node;
+    switch (static_cast<int>(data->nodeType)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: begin(&data->launchData, true); break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY: note_copy(&data->memcpyData); break;
+    case CU_GRAPH_NODE_TYPE_MEMSET: note_memset(&data->memsetData); break;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: note_memory("alloc", &data->memAllocData); break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        say("\"event\": \"free\"" + field("address", node->memFreeAddress) + field("bytes", 0)
+        say("\"event\": \"free\"" + field("address", data->memFreeAddress) + field("bytes", 0)
             + field("context", number_of(current.context)));
         break;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -181,6 +185,7 @@ void on_node(const Sanitizer_GraphNodeLaunchData* node) {
         break;
     default: break;
     }
+    node = nullptr;
 }
 
 void on_graph(Sanitizer_CallbackId id, const void* raw) {
@@ -193,13 +198,17 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
         current.context = data->context;
         current.stream = data->stream;
         current.handle = data->hStream;
+        current.is_graph = true;
         if (is_in_selected_region()) current.tables = take_tables(data->context);
-        if (current.tables != nullptr) {
-            clear(*current.tables, current.tables->most_slots, data->hStream);
+        if (current.tables != nullptr && !options.times_blocks
+            && !begin_nodes(*current.tables, data->hStream)) {
+            give_back(std::exchange(current.tables, nullptr));
         }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
         finish(data->context, data->stream);
         end_graph(data->context);
+    } else if (id == SANITIZER_CBID_GRAPHS_GRAPHEXEC_DESTROYING) {
+        forget_graph(static_cast<const Sanitizer_GraphExecData*>(raw)->graphExec);
     }
 }
 
@@ -253,6 +262,15 @@ struct EventQuery {
     CUevent event;
 };
 
+struct Instantiate {  // and what more some of these calls are given
+    CUgraphExec* made;
+    CUgraph from;
+};
+
+struct LaunchHostFunction {
+    CUstream stream;
+};
+
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
     call = {dynamic_shared, given->kernelParams, extra};
@@ -263,14 +281,39 @@ bool has_succeeded(const Sanitizer_CallbackData* data) {
     return result != nullptr && *result == CUDA_SUCCESS;
 }
 
+// Note what calls have done that have succeeded.
+void on_done(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
+    switch (id) {
+    case SANITIZER_CBID_DRIVER_API_cuEventQuery: {
+        const auto* given = static_cast<const EventQuery*>(data->functionParams);
+        say_order("event", data->context, field("id", number_of_event(given->event)));
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuGraphInstantiate:
+    case SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2:
+    case SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithFlags:
+    case SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams:
+    case SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams_ptsz: {
+        const auto* given = static_cast<const Instantiate*>(data->functionParams);
+        note_graph(*given->made, given->from);
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc:
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz: {
+        const auto* given = static_cast<const LaunchHostFunction*>(data->functionParams);
+        const bool is_own = given->stream == nullptr && id == SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz;
+        note_host_function(data->context, is_own ? CU_STREAM_PER_THREAD : given->stream);
+        break;
+    }
+    default: break;
+    }
+}
+
 void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     if (data->callbackSite != SANITIZER_API_ENTER) {
         if (!current.launches.empty() || is_graph_launched) settle_unended();  // a launch that failed
         call = Call();
-        if (id == SANITIZER_CBID_DRIVER_API_cuEventQuery && has_succeeded(data)) {
-            const auto* given = static_cast<const EventQuery*>(data->functionParams);
-            say_order("event", data->context, field("id", number_of_event(given->event)));
-        }
+        if (has_succeeded(data)) on_done(id, data);
         return;
     }
     switch (id) {
@@ -384,8 +427,7 @@ bool read_names() {
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     read_options();
     if (options.folder.empty()) return 1;
-    open_files();
-    if (events < 0 || sectors < 0 || !read_names()) return 1;
+    if (!open_files() || !read_names()) return 1;
     pthread_atfork(nullptr, nullptr, forget);
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
     const auto find = [&](auto& function, const char* name) {
@@ -400,6 +442,11 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
     find(exchange_mode, "cuThreadExchangeStreamCaptureMode");
+    find(get_nodes, "cuGraphGetNodes");
+    find(get_edges, "cuGraphGetEdges_v2");
+    find(get_dependencies, "cuGraphNodeGetDependencies_v2");
+    find(get_node_type, "cuGraphNodeGetType");
+    find(get_child, "cuGraphChildGraphNodeGetGraph");
     find(error_name, "cuGetErrorName");
     if (query == nullptr || push_context == nullptr || pop_context == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
@@ -418,7 +465,12 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
-          SANITIZER_CBID_DRIVER_API_cuEventQuery,
+          SANITIZER_CBID_DRIVER_API_cuEventQuery, SANITIZER_CBID_DRIVER_API_cuGraphInstantiate,
+          SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2,
+          SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithFlags,
+          SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams,
+          SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
         worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
     }

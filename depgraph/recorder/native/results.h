@@ -10,56 +10,67 @@
 
 namespace {
 
-// Add what lies on the GPU to what is to be written; return whether it could be read.
-bool read_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream, std::vector<char>& into) {
-    const size_t before = into.size();
-    into.resize(before + bytes);
-    if (bytes == 0) return true;
-    return worked(sanitizerMemcpyDeviceToHost(
-                      into.data() + before, const_cast<void*>(from), bytes, stream), "reading");
+constexpr uint64_t COPIED_AT_ONCE = 64 * MIB;
+
+// Read what lies on the GPU; return whether it could be read.
+template <class Thing>
+bool fetch(std::vector<Thing>& into, const void* from, uint64_t n, Sanitizer_StreamHandle stream) {
+    into.resize(n);
+    return n == 0 || worked(sanitizerMemcpyDeviceToHost(
+        into.data(), const_cast<void*>(from), n * sizeof(Thing), stream), "reading");
 }
 
-// Leave out the places for maps that none has; return how many are left, from some byte on.
-uint64_t drop_free_maps(std::vector<char>& into, uint64_t at) {
-    auto* maps = reinterpret_cast<TensorMap*>(into.data() + at);
-    auto* end = std::remove_if(maps, maps + MOST_MAPS, [](const TensorMap& m) { return !m.is_whole; });
-    into.resize(at + (end - maps) * sizeof(TensorMap));
-    return end - maps;
+// Take so many bytes of the file of tables; return where they begin.
+uint64_t reserve(uint64_t bytes) {
+    const std::lock_guard<std::mutex> guard(writing);
+    return std::exchange(sectors_written, sectors_written + bytes);
+}
+
+// Write something to its place in the file of tables; return whether all of it is there.
+bool keep_at(uint64_t place, const void* from, uint64_t bytes) {
+    bool is_written;
+    {
+        const std::lock_guard<std::mutex> guard(writing);
+        is_written = sectors.write_all(from, bytes, place);
+    }
+    if (!is_written) {
+        say("\"event\": \"fault\", \"what\": \"writing\", \"reason\": " + text(strerror(errno)));
+    }
+    return is_written;
+}
+
+// Copy what lies on the GPU to its place in the file of tables; return whether all of it is there.
+bool keep_table(uint64_t place, const void* from, uint64_t bytes, Sanitizer_StreamHandle stream) {
+    std::vector<char> piece;
+    const char* at = static_cast<const char*>(from);
+    for (uint64_t done = 0; done < bytes; done += piece.size()) {
+        if (!fetch(piece, at + done, std::min(bytes - done, COPIED_AT_ONCE), stream)) return false;
+        if (!keep_at(place + done, piece.data(), piece.size())) return false;
+    }
+    return true;
 }
 
 // Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
-void say_parameters(const Pending& launch, const TensorMap* maps, uint64_t n) {
-    for (uint64_t i = 0; i < n && !launch.parameters.empty(); ++i) {
-        const std::string words(reinterpret_cast<const char*>(maps[i].words), MAP_BYTES);
+void say_parameters(const Pending& launch, const std::vector<TensorMap>& maps) {
+    if (launch.parameters.empty()) return;
+    for (const TensorMap& map : maps) {
+        const std::string words(reinterpret_cast<const char*>(map.words), MAP_BYTES);
         const size_t offset = launch.parameters.find(words);
         if (offset == std::string::npos) continue;
         say("\"event\": \"params\"" + field("number", launch.number)
-            + field("at", maps[i].at - offset)
+            + field("at", map.at - offset)
             + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
         return;
     }
 }
 
-// Write what was read of tables; return from which byte on it lies in the file.
-uint64_t write_tables(const std::vector<char>& read) {
-    const std::lock_guard<std::mutex> guard(writing);
-    const uint64_t at = sectors_written;
-    if (sectors >= 0) write_to(sectors, read.data(), read.size());
-    sectors_written += read.size();
-    return at;
-}
-
 // Write when the blocks of launches ran that have ended.
 void read_times(Batch& batch) {
-    std::vector<Launch> done(batch.launches.size());
-    std::vector<char> read;
-    const bool is_read = worked(sanitizerMemcpyDeviceToHost(
-                                    done.data(), batch.tables->launches,
-                                    done.size() * sizeof(Launch), batch.handle), "reading")
-        && read_part(batch.tables->layout.times, batch.n_blocks() * sizeof(BlockTime),
-                     batch.handle, read);
+    std::vector<Launch> done;
+    const uint64_t bytes = batch.n_blocks() * sizeof(BlockTime), at = reserve(bytes);
+    const bool is_read = fetch(done, batch.tables->launches, batch.launches.size(), batch.handle)
+        && keep_table(at, batch.tables->layout.times, bytes, batch.handle);
     give_back(batch.tables);
-    const uint64_t at = write_tables(read);
     for (size_t i = 0; i < batch.launches.size(); ++i) {
         const Pending& launch = batch.launches[i];
         say_state(launch.number, is_read ? "recorded" : "failed",
@@ -75,40 +86,33 @@ void read_back(Batch& batch) {
     // Handles are given to a callback for as long as it runs.
     sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
     if (options.times_blocks) return read_times(batch);
-    Counts counts{};
-    std::vector<Launch> done(batch.launches.size());
-    bool is_read = worked(sanitizerMemcpyDeviceToHost(
-                                  &counts, layout.counts, sizeof(counts), batch.handle), "reading")
-        && worked(sanitizerMemcpyDeviceToHost(done.data(), batch.tables->launches,
-                                              done.size() * sizeof(Launch), batch.handle), "reading");
-    const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
-    const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
-    std::vector<char> read;
-    read.reserve(n_sectors * sizeof(Row) + n_tiles * sizeof(TileLoad)
-                 + (n_tiles > 0 ? MOST_MAPS * sizeof(TensorMap) : 0));
-    is_read &= read_part(layout.sectors, n_sectors * sizeof(Row), batch.handle, read);
-    const uint64_t tiles_at = read.size();
-    is_read &= read_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle, read);
-    const uint64_t maps_at = read.size();
-    uint64_t n_maps = 0;
-    if (n_tiles > 0) {
-        is_read &= read_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle, read);
-        n_maps = drop_free_maps(read, maps_at);
-    }
+    std::vector<Counts> counts;
+    std::vector<Launch> done;
+    std::vector<TensorMap> maps;
+    bool is_read = fetch(counts, layout.counts, 1, batch.handle);
+    is_read &= fetch(done, batch.tables->launches, OF_GRAPH + 1, batch.handle);
+    const uint64_t n_sectors = std::min(counts[0].sectors, layout.most_sectors);
+    const uint64_t n_tiles = std::min(counts[0].tiles, layout.most_tiles);
+    is_read = is_read && fetch(maps, layout.maps, n_tiles > 0 ? MOST_MAPS : 0, batch.handle);
+    maps.erase(std::remove_if(maps.begin(), maps.end(), [](const auto& map) { return !map.is_whole; }),
+               maps.end());
+    const uint64_t sectors_bytes = n_sectors * sizeof(Row), tiles_bytes = n_tiles * sizeof(TileLoad);
+    const uint64_t maps_bytes = maps.size() * sizeof(TensorMap);
+    const uint64_t at = reserve(sectors_bytes + tiles_bytes + maps_bytes);
+    const uint64_t tiles_at = at + sectors_bytes, maps_at = tiles_at + tiles_bytes;
+    is_read = is_read && keep_table(at, layout.sectors, sectors_bytes, batch.handle)
+        && keep_table(tiles_at, layout.tiles, tiles_bytes, batch.handle)
+        && keep_at(maps_at, maps.data(), maps_bytes);
     give_back(batch.tables);
-    const uint64_t at = write_tables(read);
-    // Nodes of a graph may have been given one another's tables: what one lost may be any other's.
-    uint32_t lost = 0;
-    for (const Launch& each : done) lost = std::max(lost, each.lost);
-    const auto* maps = reinterpret_cast<const TensorMap*>(read.data() + maps_at);
-    for (size_t i = 0; i < batch.launches.size(); ++i) {
-        const Pending& launch = batch.launches[i];
-        say_parameters(launch, maps, n_maps);
+    // What one node of a graph lost may be any other's, and so may what was noted as of no node.
+    const uint32_t lost = done[batch.is_graph ? OF_GRAPH : 0].lost;
+    for (const Pending& launch : batch.launches) {
+        say_parameters(launch, maps);
         say_state(launch.number, is_read ? "recorded" : "failed",
-                  field("lost", lost) + field("strays", done[i].strays)
+                  field("lost", lost) + field("strays", done[0].strays)
                       + field("sectors_at", at) + field("sectors", n_sectors)
-                      + field("tiles_at", at + tiles_at) + field("tiles", n_tiles)
-                      + field("maps_at", at + maps_at) + field("maps", n_maps));
+                      + field("tiles_at", tiles_at) + field("tiles", n_tiles)
+                      + field("maps_at", maps_at) + field("maps", maps.size()));
     }
 }
 
@@ -200,6 +204,7 @@ void close_context(CUcontext context) {
     give_up_late(context, nullptr);
     const Guard guard(lock);
     const int number = number_of(context);  // what is freed from now on is still its own
+    abandoned.splice(abandoned.end(), context_of[context].tables);  // a thread may still have one
     context_of[context] = Context();
     context_of[context].number = number;
     for (auto stream = streams.begin(); stream != streams.end();) {

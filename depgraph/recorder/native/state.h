@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "files.h"
 #include "table.h"
 
 namespace {
@@ -24,6 +25,8 @@ constexpr uint64_t MOST_GPU_MEMORY = 32768 * MIB;  // beyond it places have no n
 constexpr uint32_t FEWEST_SLOTS = 1 << 16;
 constexpr uint64_t FEWEST_BYTES = 32 * MIB;
 constexpr uint32_t SECTORS_PER_BLOCK = 4096;
+// Few blocks may touch much, each: where a place is not found, it is taken again for each access.
+constexpr uint32_t SLOTS_OF_ANY = 1 << 26;
 constexpr int MOST_LATE = 4;  // batches that were let go, in one context
 constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
 constexpr size_t MOST_PARAMETERS = 32768;
@@ -75,11 +78,24 @@ struct Batch {
     Sanitizer_StreamHandle handle = nullptr;
     std::thread::id thread;
     Tables* tables = nullptr;
+    bool is_graph = false;
     std::vector<Pending> launches;
 
     uint64_t n_blocks() const {
         return launches.empty() ? 0 : launches.back().first_block + launches.back().n_blocks;
     }
+};
+
+// A graph that can be launched, by the number of each node.
+struct Executable {
+    std::map<CUgraphNode, int> nodes;
+    int n_nodes = 0;       // and places where graphs inside of it end
+    std::string edges;     // pairs of numbers, the earlier first
+    bool is_known = true;  // else nobody can tell what its nodes wait for
+    bool is_flat = true;   // without graphs inside of its nodes
+    bool is_told = false;
+    int number = 0;
+    int turn = 0;          // an event that its launches wait for and record
 };
 
 // What the call that launches was given.
@@ -95,21 +111,28 @@ auto& context_of = *new std::map<CUcontext, Context>;
 auto& streams = *new std::map<const void*, Stream>;
 auto& created_streams = *new std::map<const void*, CUstream>;
 auto& cuda_events = *new std::map<CUevent, int>;
+auto& executables = *new std::map<CUgraphExec, Executable>;
 auto& unpatched = *new std::set<CUmodule>;
 auto& late = *new std::list<Batch>;
 auto& let_go = *new std::set<std::string>;
 uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
-int contexts_seen = 0, streams_seen = 0, cuda_events_seen = 0;
+int contexts_seen = 0, streams_seen = 0, cuda_events_seen = 0, graphs_seen = 0;
 std::atomic<bool> is_in_region{false};
 bool is_forked = false;  // from the process that uses the GPU, whose memory it must leave alone
+auto& abandoned = *new std::list<Tables>;  // of contexts that are no more
 auto& writing = *new std::mutex;  // of the files
-int events = -1, sectors = -1;
+auto& events = *new File;
+auto& sectors = *new File;
 uint64_t sectors_written = 0;
 auto& patching = *new std::recursive_mutex;  // the API wants patches one after another
 auto& options = *new Options;
 thread_local Batch current;  // launches that this thread has begun
 thread_local bool is_graph_launched = false;
+// Of the graph that this thread launches:
+thread_local Executable* launched = nullptr;
+thread_local CUgraphNode node = nullptr;
+thread_local std::string held, after_launch;  // events that are written, and said, once that is done
 thread_local bool is_asking = false;  // a stream, on the recorder's own account
 thread_local Call call;
 auto& only_names = *new std::regex;
@@ -123,6 +146,11 @@ CUresult (*get_capture)(CUstream, CUstreamCaptureStatus*) = nullptr;
 CUresult (*push_context)(CUcontext) = nullptr;
 CUresult (*pop_context)(CUcontext*) = nullptr;
 CUresult (*exchange_mode)(CUstreamCaptureMode*) = nullptr;
+CUresult (*get_nodes)(CUgraph, CUgraphNode*, size_t*) = nullptr;
+CUresult (*get_edges)(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, size_t*) = nullptr;
+CUresult (*get_dependencies)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*) = nullptr;
+CUresult (*get_node_type)(CUgraphNode, CUgraphNodeType*) = nullptr;
+CUresult (*get_child)(CUgraphNode, CUgraph*) = nullptr;
 CUresult (*error_name)(CUresult, const char**) = nullptr;
 
 using Guard = std::lock_guard<std::recursive_mutex>;

@@ -75,6 +75,7 @@ struct Launch {
 };
 
 constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
+constexpr uint32_t OF_GRAPH = 1;  // the place of what all nodes of a graph are given
 constexpr uint32_t MOST_MAPS = 4096;
 constexpr uint32_t SECTOR = 32;
 constexpr uint32_t PIECE = 16;  // of a page

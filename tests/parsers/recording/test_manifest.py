@@ -1,7 +1,5 @@
 """The manifest of a recording: no part of it is missing, unknown, there twice or changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -86,6 +84,20 @@ def test_members_that_change_places_are_refused(tmp_path):
     path = packed(tmp_path / "it.recording", members)
     with pytest.raises(TraceError, match=r"is not as large as|is not what its manifest says"):
         read_whole(path)
+
+
+OTHER = Path(__file__).parents[2] / "recorder/data/hooks.recording"
+
+
+@pytest.mark.parametrize("taken", ["manifest.json", "sectors/", "e", "m"])
+def test_members_of_another_programs_recording_are_refused(tmp_path, taken):
+    members = members_of(SAMPLE)
+    own = {name: content for name, content in members.items() if not name.startswith(taken)}
+    others = {n: content for n, content in members_of(OTHER).items() if n.startswith(taken)}
+    path = packed(tmp_path / "it.recording", own | others)
+    with pytest.raises(TraceError, match="is a damaged recording") as caught:
+        read_whole(path)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

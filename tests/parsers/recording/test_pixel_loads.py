@@ -1,7 +1,5 @@
 """Loads of columns of pixels (im2col) against pixels counted one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

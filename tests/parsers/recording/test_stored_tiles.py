@@ -12,7 +12,6 @@ from depgraph.extraction.pipeline import analyse, extract
 from depgraph.extraction.shards import choose_boundaries
 from depgraph.graph.kinds import Basis
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording import touches
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
@@ -193,11 +192,11 @@ ROWS, COLUMNS, TILE = 96, 32, (16, 32)
 BLOCKS = [(2 * y + x, [(16 * x, 32 * y)]) for x in range(2) for y in range(3)]
 
 
-def recording(tmp_path, *more, blocks=BLOCKS):
+def recording(tmp_path, *more, blocks=BLOCKS, words_of=map_words):
     """Write a product whose output one block of a second kernel reads at its very end."""
     _, operands = product(ROWS, COLUMNS, TILE, blocks)
     maps = [
-        (i + 1, 640 + 128 * i, map_words(address, sizes, box) + [0] * 8, 1, 1)
+        (i + 1, 640 + 128 * i, words_of(address, sizes, box) + [0] * 8, 1, 1)
         for i, (address, sizes, box) in enumerate(
             [(A, (64, ROWS), (32, 32)), (B, (64, COLUMNS), (32, 16))]
         )
@@ -227,10 +226,10 @@ def recording(tmp_path, *more, blocks=BLOCKS):
     return path
 
 
-def params(*maps):
+def params(*maps, words_of=map_words):
     """Return an event of the parameters of the product: its operands' maps and others."""
     known = [
-        map_words(A, (64, ROWS), (32, 32)), map_words(B, (64, COLUMNS), (32, 16)), *maps,
+        words_of(A, (64, ROWS), (32, 32)), words_of(B, (64, COLUMNS), (32, 16)), *maps,
     ]  # fmt: skip
     content = b"".join(struct.pack("<8Q", *words) + bytes(64) for words in known)
     return {"event": "params", "number": 1, "at": 640, "bytes": content.hex()}
@@ -259,6 +258,20 @@ def test_a_reader_possibly_waits_for_the_block_that_stores_its_tile(tmp_path, pr
     assert "which block stores which tile is inferred" in said
     said = " ".join(program("extract", path, "-o", tmp_path / "again", "--details").out.split())
     assert "kernel 0: inferred, block by block: tiles stored by TMA" in said
+
+
+def batched(*matrix):
+    """Return the words of a matrix that all products of a batch share: dimensions of stride 0."""
+    words = map_words(*matrix)
+    words[1] |= 3 << 4  # four dimensions, of which the third has one element
+    words[5] |= (2**31 - 2) << 32
+    return words
+
+
+def test_a_batch_of_products_that_share_their_operands_is_one(tmp_path):
+    given = params(batched(C, (COLUMNS, ROWS), (16, 16)), words_of=batched)
+    found = analyse(open_trace(recording(tmp_path, given, words_of=batched)))
+    assert possible_edges(found.graph) == {(5, 6, "TILES")}
 
 
 def test_where_no_rule_holds_every_block_possibly_stores_anywhere_in_the_output(tmp_path):
@@ -350,16 +363,15 @@ def test_what_blocks_load_is_every_element_of_their_boxes(data):
     assert found == expected
 
 
-def reads_of(load):
+def reads_of(load, at_once=1 << 20):
     """Return the blocks that load tiles, and what they read."""
     loaded = _Loaded([load], [])
     blocks = np.unique(load.receiver)
-    return blocks, _joined(_of_loads(loaded, blocks), len(blocks), 0, None)
+    return blocks, _joined(_of_loads(loaded, blocks, at_once), len(blocks), 0, None)
 
 
 @pytest.mark.parametrize("at_once", [1, 70, 1 << 20])
-def test_tiles_one_below_another_are_not_taken_for_neighbours(monkeypatch, at_once):
-    monkeypatch.setattr(touches, "_RANGES_AT_ONCE", at_once)
+def test_tiles_one_below_another_are_not_taken_for_neighbours(at_once):
     loaded = tensor(A, [64, 512], [64, 64])
-    _, reads = reads_of(loads(loaded, *((0, (0, 64 * i)) for i in range(8))))
+    _, reads = reads_of(loads(loaded, *((0, (0, 64 * i)) for i in range(8))), at_once)
     assert (reads.start.tolist(), reads.end.tolist()) == ([A], [A + 2 * 64 * 512])

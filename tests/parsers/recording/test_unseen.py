@@ -1,7 +1,5 @@
 """What no hook sees: kernels whose machine code does it are opaque, and say why."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
