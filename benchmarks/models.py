@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -32,17 +34,15 @@ _MEASURE = "depgraph.samples.models.measure"
 _REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
 _OURS, _PLAIN_GRAPH = ("ours", "ours, compiled"), "CUDA graph"
 _BAR = 0.2  # of the figure, of the room of a model
+_COMPILED = "the best of torch.compile"
 _DRAWN = {
     "the better of ours": _OURS,
     "Opara's rule": ["Opara's rule"],
     "Nimble's rule": ["Nimble's rule"],
-    "the best of torch.compile": [
-        "torch.compile",
-        "reduce-overhead",
-        "max-autotune",
-        "combo kernels",
-    ],
+    _COMPILED: ["torch.compile", "reduce-overhead", "combo kernels", "max-autotune"],
 }
+_INSTALLED = re.compile(r"/\S*/(site|dist)-packages/")
+_TO_END = 5.0  # seconds
 _NOISE = 0.97  # of the plain graph's time
 Job = tuple[str, str, int, str]  # model, type, batch, kind
 
@@ -71,8 +71,10 @@ def read_rows(path: Path) -> dict[Job, dict[str, Any]]:
     return {(row["model"], row["type"], row["batch"], row["kind"]): row for row in rows}
 
 
-def measure(job: Job, rows: Path, seconds: float, *, alone: bool = True) -> None:
-    """Measure one model in a process of its own; add a row even if that ends badly."""
+def measure(
+    job: Job, rows: Path, seconds: float, left: float = float("inf"), *, alone: bool = True
+) -> None:
+    """Measure one model in a process of its own; add a row unless there is no time `left`."""
     name, type_, batch, kind = job
     words = ["--type", type_, "--batch", str(batch), "--seconds", str(seconds)]
     words += ["--peers"] if kind == "peers" else ["--kind", kind]
@@ -84,9 +86,14 @@ def measure(job: Job, rows: Path, seconds: float, *, alone: bool = True) -> None
         stdin=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        _, said = process.communicate(timeout=seconds)
+        _, said = process.communicate(timeout=min(seconds, left))
         why = f"exit code {process.returncode}: {_last_line(said)}"
     except subprocess.TimeoutExpired:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_TO_END)  # it ends what it has started
+        if left < seconds:
+            return  # the next run begins with it
         why = f"not done after {seconds:.0f} s"
     finally:
         with suppress(ProcessLookupError):
@@ -116,7 +123,7 @@ def measure_all(waiting: list[Job], rows: Path, ends: float, seconds: float, at_
                     return
                 job = waiting.pop(0)
             print(*job, flush=True)
-            measure(job, rows, min(seconds, left), alone=at_once == 1)
+            measure(job, rows, seconds, left, alone=at_once == 1)
 
     threads = [threading.Thread(target=work) for _ in range(at_once)]
     for thread in threads:
@@ -176,7 +183,7 @@ def _of_each(rows: list[dict[str, Any]]) -> Iterator[str]:
             numbers = _times(row) if row["alone"] else "- | - | -"
             yield f"| {what} | {row['batch']} | {row['nodes']} | {numbers} | {row['graph']} |"
         else:
-            why = row.get("not_captured") or row["why"]
+            why = _INSTALLED.sub("", row["why"])
             text = why.replace("|", "\\|").replace("<", "&lt;")
             yield f"| {what} | {row['batch']} | - | - | - | - | {text} |"
     yield ""
@@ -191,7 +198,8 @@ def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what each way to call the models takes."""
     if not rows:
         return
-    ways = list(dict.fromkeys(way for row in rows for way in row["ways"]))
+    fullest = sorted(rows, key=lambda row: -len(row["ways"]))
+    ways = list(dict.fromkeys(way for row in fullest for way in row["ways"]))
     yield "## Beside what others would use\n"
     yield "Microseconds a call; in brackets where the bits are not the model's own.\n"
     yield f"| model | {' | '.join(ways)} |"
@@ -218,18 +226,34 @@ def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
     """Yield how much faster the better of ours is than each other way, and where it is not."""
     yield "The better of ours against each, geometric mean over the models that both run:\n"
     yield "| | faster | behind on |\n|---|---:|---|"
-    for way in (each for each in ways if each not in _OURS):
-        pairs = [(r["model"], _best(r, _OURS), _best(r, [way])) for r in rows]
+    others = {way: [way] for way in ways if way not in _OURS and not way.startswith("ours")}
+    if len(set(_DRAWN[_COMPILED]) & set(others)) > 1:
+        others[_COMPILED] = _DRAWN[_COMPILED]
+    for title, its_ways in others.items():
+        pairs = [(r["model"], _best(r, _OURS), _best(r, its_ways)) for r in rows]
         known = [(model, its / mine) for model, mine, its in pairs if mine and its]
         if known:
             behind = ", ".join(model for model, factor in known if factor < _NOISE) or "none"
-            yield f"| {way} | {geometric_mean(f for _, f in known):.2f}x | {behind} |"
+            yield f"| {title} | {geometric_mean(f for _, f in known):.2f}x | {behind} |"
     yield ""
-    for row in rows:
+    for row in sorted(rows, key=lambda r: r["model"]):
+        yield from _why_behind(row, [way for its_ways in others.values() for way in its_ways])
         for way, fact in row["ways"].items():
-            if "why" in fact:
-                yield f"- {row['model']}, {way}: {fact['why']}"
+            if said := fact.get("why") or fact.get("note"):
+                yield f"- {row['model']}, {way}: {said}"
+            elif fact.get("wrong"):
+                yield f"- {row['model']}, {way}: {len(fact['wrong'])} graphs did not pass the check"
     yield ""
+
+
+def _why_behind(row: dict[str, Any], others: Sequence[str]) -> Iterator[str]:
+    """Yield what a call takes besides its graph where another way takes less."""
+    mine, its = _best(row, _OURS), _best(row, others)
+    for way in _OURS:
+        fact = row["ways"].get(way, {})
+        if mine and its and fact.get("us") == mine and its / mine < _NOISE and "graph_us" in fact:
+            graph = f"the graph ({fact['graph']}) takes {fact['graph_us']:.1f} us by itself"
+            yield f"- {row['model']}, {way}: {graph}; the rest are guards and copies"
 
 
 def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
@@ -237,9 +261,10 @@ def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
     from depgraph.reports.plots.style import COLOURS, HATCHES, Plot, house_style, new_figure, save
 
     models = [row for row in rows.values() if "us" in row.get("ways", {}).get(_PLAIN_GRAPH, {})]
+    models.sort(key=lambda row: (_best(row, _OURS) or inf) / row["ways"][_PLAIN_GRAPH]["us"])
     height = _BAR * len(_DRAWN)
     with house_style(), tempfile.TemporaryDirectory() as folder:
-        figure = new_figure(0.7 + 0.6 * max(1, len(models)))
+        figure = new_figure(1.0 + 0.38 * max(1, len(models)))
         axes = figure.subplots()
         for place, (title, ways) in enumerate(_DRAWN.items()):
             bars = []
@@ -253,7 +278,7 @@ def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
                 facecolor=COLOURS[1 + place], hatch=HATCHES[place], edgecolor="white", linewidth=0,
             )  # fmt: skip
         axes.set_yticks(range(len(models)), [row["model"] for row in models])
-        axes.invert_yaxis()
+        axes.set_ylim(max(1, len(models)) - 0.5, -0.5)
         axes.set_xlabel("calls, times as fast as those of a plain CUDA graph")
         axes.axvline(1, color="grey", linewidth=0.6)
         figure.legend(loc="outside upper center", ncols=2)

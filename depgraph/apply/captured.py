@@ -25,7 +25,8 @@ class Allocation:
 
     start: int
     size: int  # bytes
-    number: int = -1  # of all allocations: memory that is used again has another number
+    # of all allocations: memory that is used again has another one; below -1 if it is not PyTorch's
+    number: int = -1
     owner: str = OTHER  # `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`
 
     @property

@@ -62,17 +62,48 @@ def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
         end = first + 1
         while call >= 0 and end < len(captured.nodes) and captured.nodes[end].call == call:
             end += 1
-        nodes = captured.nodes[first:end]
-        strange = next((n.kind for n in nodes if not is_understood(n)), "")
-        if strange:
-            reached = (_whole(p.memory, strange) for node in nodes for p in node.pointers)
-            found.append(Unit(first, end, tuple(dict.fromkeys(reached)), strange))
-        elif call >= 0:
-            found.append(Unit(first, end, tuple(_of_call(captured.calls[call], nodes))))
-        else:
-            found.append(_of_node(first, nodes[0], codes))
+        found.append(_unit_of(captured, first, end, codes))
         first = end
     return found
+
+
+def _unit_of(captured: Captured, first: int, end: int, codes: Mapping[str, KernelCode]) -> Unit:
+    nodes = captured.nodes[first:end]
+    fixed = next((node.kind for node in nodes if not is_understood(node)), "")
+    fixed = fixed or _not_known_of(captured, nodes, codes)
+    accesses: list[Access] = []
+    if nodes[0].call >= 0:
+        accesses += _of_call(captured.calls[nodes[0].call], nodes)
+    elif not fixed:
+        accesses += _of_node(nodes[0], codes)
+    if fixed:
+        accesses += (_whole(p.memory, fixed) for node in nodes for p in node.pointers)
+    return Unit(first, end, tuple(dict.fromkeys(accesses)), fixed)
+
+
+def _not_known_of(
+    captured: Captured, nodes: Sequence[Node], codes: Mapping[str, KernelCode]
+) -> str:
+    """Say why a kernel may reach what it has no pointer to; "" if none may."""
+    for node in nodes:
+        if needs_code(captured, node) and (unknown := _code_of(node, codes).unknown):
+            whose = captured.calls[node.call].operator if node.call >= 0 else "no operator"
+            return f"{in_short(node.name)}, a kernel of {whose}: {unknown}"
+    return ""
+
+
+def needs_code(captured: Captured, node: Node) -> bool:
+    """Tell whether only a kernel's machine code can say what it reaches."""
+    # PyTorch's own kernels reach what they are given; those of others may use a module's variables.
+    return node.kind == KERNEL and _is_of_others(captured, node)
+
+
+def _is_of_others(captured: Captured, node: Node) -> bool:
+    return node.call < 0 or not captured.calls[node.call].name.startswith("aten::")
+
+
+def _code_of(node: Node, codes: Mapping[str, KernelCode]) -> KernelCode:
+    return codes.get(node.name) or KernelCode("its machine code is not known")
 
 
 def is_understood(node: Node) -> bool:
@@ -99,18 +130,15 @@ def _of_call(call: Call, nodes: Sequence[Node]) -> Iterator[Access]:
     yield from (_whole(each, WORKSPACE) for each in dict.fromkeys([*own, *kept]))
 
 
-def _of_node(place: int, node: Node, codes: Mapping[str, KernelCode]) -> Unit:
-    """Return what a node may touch that no operator launched."""
-    if node.kind != KERNEL:
-        reason = f"a {node.kind} of no operator"
-        accesses = [_whole(p.memory, reason, writes=p.at == TARGET) for p in node.pointers]
-        return Unit(place, place + 1, tuple(accesses))
-    name = in_short(node.name)
-    code = codes.get(node.name) or KernelCode("its machine code is not known")
-    reason = f"{name}, a kernel of no operator: {code.unknown or 'all that it has pointers to'}"
-    accesses = [_whole(p.memory, reason, writes=code.may_write(p.at)) for p in node.pointers]
-    fixed = reason if code.unknown else ""
-    return Unit(place, place + 1, tuple(dict.fromkeys(accesses)), fixed)
+def _of_node(node: Node, codes: Mapping[str, KernelCode]) -> Iterator[Access]:
+    """Yield what a node may touch that no operator launched."""
+    for pointer in node.pointers:
+        if node.kind == KERNEL:
+            reason = f"{in_short(node.name)}, a kernel of no operator: all that it has pointers to"
+            yield _whole(pointer.memory, reason, writes=_code_of(node, codes).may_write(pointer.at))
+        else:
+            reason = f"a {node.kind} of no operator"
+            yield _whole(pointer.memory, reason, writes=pointer.at == TARGET)
 
 
 def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
@@ -123,9 +151,13 @@ def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocatio
 
 
 def reached_by_others(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
-    """Return the earlier memory that kernels of no operator reach, but for what libraries keep."""
-    others = [unit for unit in units if captured.nodes[unit.first].call < 0]
-    return _earlier(captured, (access.memory for unit in others for access in unit.accesses))
+    """Return the earlier memory that kernels of others reach, but for what libraries keep."""
+    others = [u for u in units if _is_of_others(captured, captured.nodes[u.first])]
+    found = _earlier(captured, (access.memory for unit in others for access in unit.accesses))
+    # What PyTorch did not allocate is no library's where no operator runs.
+    kernels = (n for n in captured.nodes if n.kind == KERNEL and n.call < 0)
+    foreign = (p.memory for node in kernels for p in node.pointers if p.memory.number < -1)
+    return list(dict.fromkeys([*found, *foreign]))
 
 
 def _earlier(captured: Captured, memory: Iterable[Allocation]) -> list[Allocation]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _SHARED = "arguments share memory with each other or with what is changed"
+_NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"
 _FEW = 3  # tensors: of more, one kernel copies all
 
 
@@ -34,8 +35,10 @@ class Arguments:
                 self._check(number, leaf, gpu)
         with torch.inference_mode(mode=False):  # where tensors count their changes
             # the same with a buffer in the place of each tensor
-            self.buffers = [own_copy(leaf) for leaf in self.leaves]
+            self.buffers = own_copies(self.leaves)
         self._tensors = [i for i, v in enumerate(self.leaves) if isinstance(v, torch.Tensor)]
+        self._firsts = firsts_of(self.leaves)
+        self._are_apart = self._firsts == [*range(len(self.leaves))]
         self._kinds = [
             kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
@@ -144,8 +147,7 @@ class Arguments:
             ):
                 break
         else:
-            is_shared = (self._changed or self._guarded) and self._share(leaves)
-            return leaves, _SHARED if is_shared else ""
+            return leaves, self._shared(leaves)
         return leaves, self._other(leaves)
 
     def _other(self, leaves: Sequence[Any]) -> str:
@@ -156,19 +158,29 @@ class Arguments:
                     return f"argument {number} is not {self.leaves[number]!r}"
             elif told := _other_kind(leaf, kind):
                 return f"argument {number} is of another kind: {told}"
-        return _SHARED if (self._changed or self._guarded) and self._share(leaves) else ""
+        return self._shared(leaves)
 
-    def _share(self, leaves: Sequence[Any]) -> bool:
-        """Tell whether what is changed shares memory with what is used."""
+    def _shared(self, leaves: Sequence[Any]) -> str:
+        """Say that what is changed shares memory with what is used; "" if it does not."""
+        # Python may ask whether one is the other: of queries and keys models do.
+        are_apart = self._are_apart and len({*map(id, leaves)}) == len(leaves)
+        if not are_apart and len(self._tensors) > 1 and firsts_of(leaves) != self._firsts:
+            return _NOT_ALIKE
+        if not self._changed and not self._guarded:
+            return ""
         ranges = {i: bytes_of(leaves[i]) for i in self._tensors}
         for i in self._changed:
             if any(_meet(ranges[i], ranges[j]) for j in self._tensors if j != i):
-                return True
+                return _SHARED
         for mine in ranges.values():
             at = bisect_left(self._ends, mine[0] + 1)
             if at < len(self._guarded) and self._guarded[at][0] < mine[1]:
-                return True
-        return False
+                return _SHARED
+        return ""
+
+    def changed(self) -> list[tuple[str, Any]]:
+        """Return the buffers that the function may write, with names."""
+        return [(f"argument {i}", self.buffers[i]) for i in self._changed]
 
     def copy_with(self, copy: Callable[[int, int, int, int], int]) -> None:
         """Use the driver's own copy, which takes half the time that PyTorch's takes to begin."""
@@ -213,6 +225,11 @@ class Arguments:
             raise ApplyError("check_inputs are not of the shapes and types of the examples")
         return list(leaves)
 
+    def alike(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return leaves of which those are one tensor that are one in the example."""
+        first_of = dict(zip(self._tensors, self._firsts, strict=True))
+        return [leaves[first_of.get(i, i)] for i in range(len(leaves))]
+
 
 def positional(example_inputs: Any) -> tuple[Any, ...]:
     """Return example inputs as a tuple of arguments; none where there are none."""
@@ -221,6 +238,22 @@ def positional(example_inputs: Any) -> tuple[Any, ...]:
     if isinstance(example_inputs, (tuple, list)):
         return tuple(example_inputs)
     return (example_inputs,)
+
+
+def firsts_of(leaves: Sequence[Any]) -> list[int]:
+    """Return for each tensor at which place it is first among some leaves."""
+    first: dict[int, int] = {}
+    return [
+        first.setdefault(id(leaf), place)
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def own_copies(leaves: Sequence[Any]) -> list[Any]:
+    """Return copies of the tensors among some leaves: one of each, wherever it stands."""
+    copies = {id(leaf): own_copy(leaf) for leaf in leaves}
+    return [copies[id(leaf)] for leaf in leaves]
 
 
 def own_copy(leaf: Any) -> Any:

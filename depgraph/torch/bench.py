@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ _WARM_UPS, _ROUNDS, _ROUND_MS = 5, 7, 8.0
 _MOST_SECONDS = 30.0  # that a graph may take to end, and ten times what the captured one takes
 _PAUSE = 20e-6
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-_TIMES_SPREAD, _TIMES_CLOSE = 8.0, 9.0
+_TIMES_SPREAD = 8.0
+_TIMES_ROUNDED = 4.0  # in a tensor that varies each number may, by so many of its roundings
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -58,47 +59,92 @@ def first_difference(
     """Say in what some results differ from others, bit by bit; "" if in nothing."""
     # spread: by how much each element varies where nothing is wrong (of whole numbers, whether it
     # does); it may differ by some times as much.
-    for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
-        if _same_bits(new.tensor, old.tensor):
-            continue
-        slack = None if spread is None else spread[place]
+    for new, old, slack in _unlike(found, wanted, spread):
         if slack is None:
             wrong = _bits(new.tensor) != _bits(old.tensor)
         elif slack.dtype is torch.bool:  # of whole numbers that vary nobody knows by how much
             wrong = (new.tensor != old.tensor) & ~slack
         else:
-            wrong = _apart(new.tensor, old.tensor) > _allowed(slack)
+            wrong = _apart(new.tensor, old.tensor) > _allowed(slack, old.tensor)
         if bool(wrong.any()):
             return _differs(new.name, wrong)
     return ""
 
 
-def _allowed(slack: Any) -> Any:
+def _unlike(
+    found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None
+) -> Iterator[tuple[Result, Result, Any]]:
+    """Yield results that have not the bits of others, and by how much their elements vary."""
+    for new, old, slack in zip(found, wanted, spread or [None] * len(found), strict=True):
+        if not _same_bits(new.tensor, old.tensor):
+            yield new, old, slack
+
+
+def _allowed(slack: Any, values: Any) -> Any:
     """Return how far apart elements may be that vary: those that did not may as others did."""
-    varied = slack[slack > 0]
-    return _TIMES_SPREAD * (slack + (varied.mean() if len(varied) else 0.0))
+    varies = (slack > 0) & slack.isfinite()  # what overflows in some orders says nothing of others
+    found, magnitudes = slack[varies], _magnitudes(values)
+    most = _CLOSE.get(values.dtype, 1e-3)
+    # Of each number alone: beside an outlier what rounds the largest would hide all others.
+    share = _TIMES_ROUNDED * torch.finfo(values.dtype).eps
+    if len(found):  # what varies about zero does so by more than all that it is
+        share += (_TIMES_SPREAD * (found / magnitudes[varies]).median()).clamp(max=most)
+    usual = _TIMES_SPREAD * _nine_of_ten(found)
+    # Where others are something else in each run, what never varied is still what it is.
+    still = usual.clamp(max=most * _nine_of_ten(magnitudes[magnitudes > 0]))
+    return _TIMES_SPREAD * slack + torch.where(slack > 0, usual, still) + share * magnitudes
+
+
+def _nine_of_ten(values: Any) -> Any:
+    """Return what nine of ten numbers are not above: the largest may be any that was left there."""
+    n = len(values)
+    return values.sort().values[-(-9 * n // 10) - 1] if n else values.new_zeros(())
+
+
+def _magnitudes(values: Any) -> Any:
+    """Return the magnitudes of some numbers, nothing for what is infinite or no number."""
+    exact = torch.complex128 if values.is_complex() else torch.float64
+    return values.to(exact).abs().nan_to_num(0.0, 0.0, 0.0)
 
 
 def not_close(
     found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None = None
 ) -> str:
     """Say in what some results differ from others by more than rounding; "" if in nothing."""
-    # spread: as of `first_difference`. What varies with what was left in memory is no rounding.
-    for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
-        if _same_bits(new.tensor, old.tensor):
-            continue
+    # spread: as of `first_difference`, of runs that found the same left in memory.
+    for new, old, slack in _unlike(found, wanted, spread):
         if new.tensor.shape != old.tensor.shape or new.tensor.dtype != old.tensor.dtype:
             return f"{new.name} has another shape or type"
         if not (new.tensor.is_floating_point() or new.tensor.is_complex()):
             return _differs(new.name, new.tensor != old.tensor)
-        values = old.tensor.abs().to(torch.float64)
-        finite = values[values.isfinite()]
-        most = _CLOSE.get(old.tensor.dtype, 1e-3) * float(finite.max() if len(finite) else 0.0)
-        slack = None if spread is None else spread[place]
-        allowed = 0.0 if slack is None else _allowed(slack).clamp(max=_TIMES_CLOSE * most)
+        most = _CLOSE.get(old.tensor.dtype, 1e-3) * _magnitudes(old.tensor).max()
+        allowed = 0.0 if slack is None else _allowed(slack, old.tensor)
         wrong = _apart(new.tensor, old.tensor) > most + allowed
         if bool(wrong.any()):
             return _differs(new.name, wrong)
+    return ""
+
+
+def other_changes(
+    before: Sequence[Result],  # of the last results: the state that both runs began with
+    found: Sequence[Result],
+    wanted: Sequence[Result],
+    spread: Sequence[Any] | None = None,
+) -> str:
+    """Say what state some runs change in another way than others; "" if none."""
+    # A step of an optimizer is less than what rounding may make of a weight. Half of what a tensor
+    # changes by must be the same: of a single number a rounded gradient may turn the direction.
+    slacks = spread or [None] * len(found)
+    for old, new, its, slack in zip(*map(reversed, (before, found, wanted, slacks)), strict=False):
+        if not (its.tensor.is_floating_point() or its.tensor.is_complex()):
+            continue
+        is_changed = (new.tensor != old.tensor) | (its.tensor != old.tensor)
+        rounding = torch.finfo(its.tensor.dtype).eps * _magnitudes(its.tensor) * is_changed
+        allowed = _apart(its.tensor, old.tensor).norm() / 2 + rounding.norm()
+        if slack is not None:
+            allowed += _TIMES_SPREAD * slack.norm()
+        if bool(_apart(new.tensor, its.tensor).norm() > allowed):
+            return f"{new.name} is changed in another way"
     return ""
 
 
@@ -124,7 +170,7 @@ def _apart(one: Any, other: Any) -> Any:
     exact = torch.complex128 if one.is_complex() else torch.float64
     found = (one.to(exact) - other.to(exact)).abs()
     same = (one == other) | (one.isnan() & other.isnan())
-    return found.nan_to_num(float("inf")).masked_fill(same, 0.0)
+    return found.nan_to_num(float("inf"), float("inf")).masked_fill(same, 0.0)
 
 
 def spread_of(runs: Sequence[Sequence[Result]]) -> list[Any] | None:
@@ -141,6 +187,19 @@ def spread_of(runs: Sequence[Sequence[Result]]) -> list[Any] | None:
             apart = [_apart(first, other.tensor) for other in same[1:]]
             found.append(torch.stack(apart).amax(0))
     return found if any(each is not None for each in found) else None
+
+
+def wider(one: list[Any] | None, other: list[Any] | None) -> list[Any] | None:
+    """Return by how much each element varies, of what `spread_of` returned twice."""
+    if one is None or other is None:
+        return one or other
+    return [*map(_larger, one, other)]
+
+
+def _larger(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other if one.dtype is torch.bool else torch.maximum(one, other)
 
 
 class Bench:
@@ -191,18 +250,10 @@ class Bench:
         name: str = "a graph",
     ) -> list[float]:
         """Time graphs, in microseconds: medians of rounds in turn, after `restore` each."""
-        rounds: list[list[float]] = [[] for _ in executables]
-        runs = []
-        for executable in executables:
-            warm = self._round(executable, _WARM_UPS, restore, name)
-            runs.append(max(3, min(1000, int(_ROUND_MS * 1000 / max(warm, 1.0)))))
-        for _ in range(_ROUNDS):
-            for place, executable in enumerate(executables):
-                rounds[place].append(self._round(executable, runs[place], restore, name))
-        return [median(each) for each in rounds]
+        return _in_turn([partial(self._round, each, restore, name) for each in executables])
 
     def _round(
-        self, executable: int, runs: int, restore: Callable[[], object] | None, name: str
+        self, executable: int, restore: Callable[[], object] | None, name: str, runs: int
     ) -> float:
         stream = torch.cuda.current_stream(self._device)
         together = 1 if restore else runs
@@ -273,8 +324,15 @@ def time_calls(
             spans.append(perf_counter() - start)
         return 1e6 * median(spans) / together
 
-    runs = [max(3, min(1000, int(_ROUND_MS * 1000 / round_(call, _WARM_UPS)))) for call in calls]
-    rounds = [
-        [round_(call, n) for call, n in zip(calls, runs, strict=True)] for _ in range(_ROUNDS)
-    ]
+    return _in_turn([partial(round_, call) for call in calls])
+
+
+def _in_turn(things: Sequence[Callable[[int], float]]) -> list[float]:
+    """Return medians of what things return, microseconds, called in turn with a number of runs."""
+    runs = [_runs_in_a_round(thing(_WARM_UPS)) for thing in things]
+    rounds = [[thing(n) for thing, n in zip(things, runs, strict=True)] for _ in range(_ROUNDS)]
     return [median(column) for column in zip(*rounds, strict=True)]
+
+
+def _runs_in_a_round(us: float) -> int:
+    return max(3, min(1000, int(_ROUND_MS * 1000 / max(us, 1.0))))

@@ -35,22 +35,25 @@ from depgraph.torch.values import (
     HOOKS_OF_TENSORS,
     OF_COMPILER,
     SIMPLE,
+    bytes_in,
     copy_of,
     count_of,
     hooks_on,
     is_simple,
     item_of,
     items_of,
+    iterated,
     size_of,
+    state_of_generator,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
 ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
 _MAPPINGS = dict, types.MappingProxyType
 _CACHE = type(functools.lru_cache(len))
-OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+OF_MODULES = "_modules", "_parameters", "_buffers"
 # A slot's first fields, and whether its name was read.
 _Found = tuple[Any, str, Any, Any, str, bool]
 # Modules of Python whose objects lead everywhere, and hold nothing that decides about operators.
@@ -129,21 +132,28 @@ class Bindings:
         ]
 
     def state(self) -> dict[str, list[Any]]:
-        """Return identities and memory of tensors, simple values, else types, by path."""
+        """Return by path what slots hold, the bytes of arrays, and the order of dictionaries."""
         found: dict[str, list[Any]] = {}
         for slot in self.slots:
             found.setdefault(slot.path, []).append(_held(slot.value))
+        for _, kept, path in self.contents:
+            if not isinstance(kept, (list, deque)):  # their items have slots
+                found.setdefault(path, []).append(bytes_in(kept))
+        for owner, _, path, is_needed in self.sizes:
+            if is_needed and isinstance(owner, dict):
+                found.setdefault(path, []).append([*map(_held, iterated(owner))])
         return found
 
 
 def _held(value: Any) -> Any:
+    """Return the identity and memory of a tensor, a simple value, else a type."""
     if isinstance(value, torch.Tensor):
         return id(value), addresses_of(value)
     if isinstance(value, SIMPLE):
         return type(value), value
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return type(value), len(value)
-    return type(value)
+    return type(value), state_of_generator(value)
 
 
 def of_several_processes(bindings: Bindings) -> str:
@@ -192,6 +202,11 @@ def _go_through(
         _take_sizes(owner, path, executed, found, is_read=is_read)
 
 
+def held_by(module: Any) -> list[dict[str, Any]]:
+    """Return the sub-modules, parameters and buffers of a module, by name."""
+    return [vars(module).get(key, {}) for key in OF_MODULES]
+
+
 def _is_container(value: Any) -> bool:
     return isinstance(value, (*_MAPPINGS, list, tuple, set, frozenset, deque))
 
@@ -200,33 +215,21 @@ def _take_sizes(
     owner: Any, path: str, executed: Executed, found: Bindings, *, is_read: bool
 ) -> None:
     """Take the sizes of what an object holds, its hooks, and what has no slots of its own."""
-    is_named = path.rpartition(".")[2] in executed.names
     if hooks := hooks_on(owner):
         found.hooks.append((owner, hooks, path))
     if isinstance(owner, torch.nn.Module):
-        modules, parameters = (vars(owner).get(key, {}) for key in ("_modules", "_parameters"))
-        is_iterated = isinstance(owner, _ITERATED)
-        found.sizes.append((modules, len(modules), path, is_iterated))
-        if is_iterated:
-            found.sizes.append((parameters, len(parameters), path, True))
+        for held in held_by(owner):
+            found.sizes.append((held, len(held), path, isinstance(owner, _ITERATED)))
     if isinstance(owner, (*_MAPPINGS, list)):
         if count_of(owner) <= _MOST_ITEMS:
             found.sizes.append((owner, count_of(owner), path, is_read))
-        elif is_read and is_named:
+        elif is_read and path.rpartition(".")[2] in executed.names:
             found.too_large = path
-    elif is_read:
-        _take_contents(owner, path, found, is_named=is_named)
-
-
-def _take_contents(owner: Any, path: str, found: Bindings, *, is_named: bool) -> None:
-    """Take a copy of what is compared as a whole."""
-    kept = copy_of(owner)
-    if kept is None:
-        return
-    if size_of(kept) <= _MOST_BYTES:
-        found.contents.append((owner, kept, path))
-    elif is_named:
-        found.too_large = path
+    elif is_read and (kept := copy_of(owner)) is not None:
+        if size_of(kept) <= _MOST_BYTES:
+            found.contents.append((owner, kept, path))
+        else:
+            found.too_large = path
 
 
 def _read_by(
@@ -363,6 +366,8 @@ def _of_namespace(
             yield (owner, "", key, function, f"{path}.{key}", True)
         else:
             yield (owner, ATTRIBUTE, key, function, f"{path}.{key}", True)
+    if isinstance(owner, type):
+        yield from _classes_of(owner, owner.__mro__[1:])
 
 
 def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found]:
@@ -382,11 +387,16 @@ def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found
             if isinstance(value, types.MemberDescriptorType) and hasattr(owner, key):
                 there = getattr(owner, key)
                 yield (owner, ATTRIBUTE, key, there, f"{path}.{key}", key in wanted)
-        if not is_library(each.__module__):
-            yield (owner, "", each, each, each.__qualname__, False)
+    yield from _classes_of(owner, cls.__mro__)
     if cls is _CACHE:  # what else holds objects out of sight may hold others next time
         referents = gc.get_referents(owner)
         yield from ((owner, "", None, value, f"{path}...", False) for value in referents)
+
+
+def _classes_of(owner: Any, classes: Iterable[type]) -> Iterator[_Found]:
+    for cls in classes:
+        if not is_library(cls.__module__):
+            yield (owner, "", cls, cls, cls.__qualname__, False)
 
 
 def _shown(key: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.allocations import listening
 from depgraph.torch.compiling import allocations_told
+from depgraph.torch.executed import is_library
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
@@ -70,14 +73,8 @@ class Program:
 def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
     """Capture a function as anybody would; return the graph and what the function returned."""
     graph = _new_graph()
-    try:
-        with torch.cuda.graph(graph, stream=lanes.stream(0)):
-            outputs = run()
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:
-        _forget_capture()
-        raise ApplyError(why_not_captured(error), what_helps(error)) from error
+    with _explained(), torch.cuda.graph(graph, stream=lanes.stream(0)):
+        outputs = run()
     graph.instantiate()
     return graph, outputs
 
@@ -112,15 +109,11 @@ def capture(
             device, lambda: (nodes(), allocations.now()), around,
             most_bytes if layout.keeps else 0,
         )  # fmt: skip
-        try:
-            with torch.cuda.graph(graph, pool=pool, stream=main), log, allocations_told(log.take):
-                outputs = run()
-        except (torch.cuda.OutOfMemoryError, ApplyError):
-            _forget_capture()
-            raise
-        except Exception as error:
-            _forget_capture()
-            raise ApplyError(why_not_captured(error), what_helps(error)) from error
+        with (
+            _explained(), torch.cuda.graph(graph, pool=pool, stream=main),
+            log, allocations_told(log.take),
+        ):  # fmt: skip
+            outputs = run()
         timeline = allocations.timeline()
     refuse_faults(log, name)
     handles = driver.nodes(int(graph.raw_cuda_graph()))
@@ -138,6 +131,37 @@ def capture(
         graph, pool, outputs, handles, captured, outside, log.on_host, first_use,
         log.kept_bytes, of_host=log.of_host,
     )  # fmt: skip
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say at which line a capture broke."""
+    try:
+        yield
+    except Exception as error:
+        _forget_capture()
+        if isinstance(error, (torch.cuda.OutOfMemoryError, ApplyError)):
+            raise
+        raise ApplyError(why_not_captured(error), what_helps(error)) from error
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Let code that is not PyTorch's make the calls that it makes where nothing is captured."""
+    # Models of transformers that ask build masks which they leave out else, and draw other numbers.
+    # The public function stays what it is: others have imported it, and compiled code looks at it.
+    of_pytorch = torch.cuda.graphs
+    asked = of_pytorch._cuda_isCurrentStreamCapturing
+
+    def is_capturing() -> bool:
+        caller = str(sys._getframe(2).f_globals.get("__name__", ""))
+        return bool(asked()) and is_library(caller)
+
+    of_pytorch._cuda_isCurrentStreamCapturing = is_capturing
+    try:
+        yield
+    finally:
+        of_pytorch._cuda_isCurrentStreamCapturing = asked
 
 
 def _new_graph() -> Any:

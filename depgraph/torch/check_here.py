@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import zip_longest
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
 
-from depgraph.apply.captured import KERNEL
+from depgraph.apply.may_sets import needs_code
 from depgraph.apply.plan import PLAIN
 from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.errors import ApplyError, DepgraphError
-from depgraph.torch.arguments import own_copy
+from depgraph.torch.arguments import own_copies
 from depgraph.torch.bench import copied
 from depgraph.torch.checking import Checker, varied
 from depgraph.torch.choose import guards_of
+from depgraph.torch.operator_log import OperatorLog
 from depgraph.torch.parallelized import Outputs
 from depgraph.torch.rerun import Stage
 
@@ -71,7 +73,7 @@ class Check:
         plain = prepared.plainly()
         verdicts.weights = _weights(plain.graph, prepared)
         base = prepared.graph(weights=verdicts.weights)
-        if self._stage.codes is None and _pointers_of_custom(base):
+        if self._stage.codes is None and _pointers_of_others(base):
             return Verdicts(wants_code=True)
         verdicts.codes = dict(prepared.codes)
         bindings = prepared.bindings(warm.executed)
@@ -88,22 +90,22 @@ class Check:
         verdicts.varies = checker.varies
         if wrong := checker.differs_from(function):
             message = f"as a graph it gives other results than {prepared.name} itself: {wrong}"
-            raise ApplyError(message, "look for random numbers or values from outside of PyTorch")
+            raise ApplyError(message, self._what_differs(base))
         best = self._fastest(plain, base)
         for graph in prepared.graphs(base, best.__contains__):
             self._stage.runs_graph(graph.name)
-            checked = runs.checker(graph).check(graph.edges)
-            verdicts.graphs.append(
-                Verdict(
-                    graph.name,
-                    graph.fingerprint,
-                    best[graph.name],
-                    checked.wrong,
-                    checked.orders,
-                    checked.pairs_left,
-                )
-            )
+            blank = Verdict(graph.name, graph.fingerprint, best[graph.name])
+            verdicts.graphs.append(runs.checker(graph).check(graph.edges, blank))
         return verdicts
+
+    def _what_differs(self, base: Graph) -> str:
+        """Say what to look at where a graph gives other results than the function."""
+        log = OperatorLog(self._prepared.device)
+        with log:
+            self._prepared.run()
+        return other_call(
+            [call.name for call in log.calls], [call.name for call in base.program.captured.calls]
+        )
 
     def read_codes(self, folder: Path) -> Verdicts:
         """Return what the machine code of the kernels says that no operator launched."""
@@ -115,7 +117,7 @@ class Check:
         nvdisasm = find_nvdisasm()
         if nvdisasm is None:
             return Verdicts(notes=["no machine code was read: there is no nvdisasm"])
-        pointers = _pointers_of_custom(graph)
+        pointers = _pointers_of_others(graph)
         codes = self._verdicts.codes
         for path in sorted(folder.glob("*.cubin")):
             module = read_module(path)
@@ -132,10 +134,11 @@ class Check:
         names = self._request.example_keywords
         found = [arguments.fits(each, names) for each in self._request.check_inputs]
         found.insert(0, list(arguments.leaves))
-        return found + varied(
+        found += varied(
             arguments.leaves, arguments.buffers, base.program.captured, _VARIATIONS,
             integers=not self._stage.is_gentle,
         )  # fmt: skip
+        return [*map(arguments.alike, found)]
 
     def _fastest(self, plain: Plain, base: Graph) -> dict[str, float]:
         """Return the graphs that are faster than the plain one, the fastest of them."""
@@ -143,12 +146,7 @@ class Check:
         found: dict[str, float] = {}
         for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
             self._stage.runs_graph(graph.name)
-            bench = prepared.bench
-            with (
-                bench.instantiated(plain) as as_captured,
-                bench.instantiated(graph.program, graph.edges) as own,
-            ):
-                before, after = bench.times([as_captured, own], prepared.restores, graph.name)
+            before, after = prepared.times_beside(plain, graph)
             if after < _NO_FASTER * before:
                 found[graph.name] = after
         self._verdicts.graphs += [
@@ -158,11 +156,20 @@ class Check:
         return dict(sorted(found.items(), key=lambda pair: pair[1])[:_MOST_CHECKED])
 
 
-def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:
-    """Return the kernels that no operator launched, and where their pointers stand."""
+def other_call(itself: Sequence[str], captured: Sequence[str]) -> str:
+    """Say where a function calls another operator while it is captured; else what may be wrong."""
+    for one, other in zip_longest(itself, captured, fillvalue="no more"):
+        if one != other:
+            return f"while it is captured it calls {other}, else {one}: see what it asks before"
+    return "look for random numbers or values from outside of PyTorch"
+
+
+def _pointers_of_others(graph: Graph) -> dict[str, set[int]]:
+    """Return the kernels that are not PyTorch's own, and where their pointers stand."""
     found: dict[str, set[int]] = {}
-    for node in graph.program.captured.nodes:
-        if node.kind == KERNEL and node.call < 0:
+    captured = graph.program.captured
+    for node in captured.nodes:
+        if needs_code(captured, node):
             found.setdefault(node.name, set()).update(p.at for p in node.pointers)
     return found
 
@@ -192,7 +199,7 @@ class Runs:
         for leaves in self.inputs:
             if self._draws:
                 prepared.undo()
-            given = [own_copy(leaf) for leaf in leaves]
+            given = own_copies(leaves)
             outputs = prepared.arguments.call(prepared.function, given)
             gradients = [tensor.grad for tensor, _ in self._plain.gradients]
             found.append(copied(self._named(outputs, gradients, given)))
@@ -219,16 +226,16 @@ class Runs:
         bench, arguments = prepared.bench, prepared.arguments
 
         def call(leaves: list[Any]) -> None:
-            if self._draws:  # a replay of PyTorch's own sets the generator's state on the GPU
+            if self._draws:  # a replay by PyTorch sets the generator's state that this graph reads
                 prepared.undo()
-                self._plain.graph.replay()
+                program.graph.replay()
                 prepared.warm.saved.restore()
             arguments.copy_in(leaves)
 
         gradients = [gradient for _, gradient in program.gradients]
         captured = program.captured
-        outputs = Outputs(program.outputs, arguments, program.outside.__contains__, prepared.device)
-        outputs.copy_with(prepared.driver.copier())
+        copy = prepared.driver.copier()
+        outputs = Outputs(program.outputs, arguments, program.outside, prepared.device, copy)
 
         def results() -> list[tuple[str, Any]]:
             stream = torch.cuda.current_stream(prepared.device).cuda_stream
@@ -240,6 +247,7 @@ class Runs:
             launch=lambda executable: bench.launch(executable, graph.name),
             calls=[partial(call, leaves) for leaves in self.inputs],
             results=results,
+            state=self._state,
             restore=prepared.undo,
             fill=bench.filling(program.pool),
             n=len(program.handles),

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from depgraph.apply.order import adversarial_orders, chain, masks_of, reduced
-from depgraph.torch.bench import copied, first_difference, not_close, spread_of
+from depgraph.apply.verdicts import Verdict
+from depgraph.torch.bench import (
+    copied,
+    first_difference,
+    not_close,
+    other_changes,
+    spread_of,
+    wider,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +28,12 @@ if TYPE_CHECKING:
     from depgraph.apply.order import Edge
     from depgraph.torch.bench import Result
 
+_MORE_RUNS = 2
 _LEFT_THERE = (0xFF, 0x00, 0x3C)  # no number, nothing, and small numbers
 _MOST_ORDERS, _MOST_SECONDS = 2000, 20.0
 _DELAYED, _LATE_AT_ONCE = 12, 4
 _CALLS_AN_ORDER = 2
+NOTHING = Verdict("", "", 0.0)
 # Where an integer tensor stands among the arguments of operators, and which tensor bounds it.
 _INDICES = {
     "aten::embedding": ("indices", "weight"),
@@ -148,15 +158,6 @@ def _bound_in(call: Call, name: str, *, is_mask: bool) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What came of comparing one graph."""
-
-    wrong: str  # in what it differs; "" if in nothing
-    orders: int = 0  # permitted orders that were run
-    pairs_left: int = 0  # free pairs of nodes that no order turned around
-
-
 class Checker:
     """Runs graphs of one captured function on several inputs, one after another."""
 
@@ -168,6 +169,7 @@ class Checker:
         launch: Callable[[Any], None],  # runs a graph once
         calls: Sequence[Callable[[], None]],  # each writes one input to where the graph reads it
         results: Callable[[], Sequence[tuple[str, Any]]],  # names and tensors that a run leaves
+        state: Sequence[tuple[str, Any]],  # those of them, the last, that the next run begins with
         restore: Callable[[], None],  # undoes what runs have changed
         fill: Callable[[int], None],  # fills the memory in which a graph works with a byte
         n: int,  # number of nodes
@@ -177,14 +179,17 @@ class Checker:
         self._launch = launch
         self._calls = calls
         self._results = results
+        self._state = state
         self._restore = restore
         self._fill = fill
         self._n = n
         self._labels = labels
         with graph(chain(n), ()) as made:
-            runs = [list(self._run(made, value)) for value in _LEFT_THERE]
-        self._wanted = runs[0]
-        self.spread = [spread_of(same) for same in zip(*runs, strict=True)]
+            self._wanted = list(self._run(made, _LEFT_THERE[0]))
+            self.spread = self._spread(made, self._wanted, _LEFT_THERE[1:])
+            if self.varies:  # by how much, three runs do not show
+                more = self._spread(made, self._wanted, _MORE_RUNS * _LEFT_THERE)
+                self.spread = [*map(wider, self.spread, more)]
 
     @property
     def varies(self) -> bool:
@@ -193,18 +198,25 @@ class Checker:
 
     def differs_from(self, function: Sequence[Sequence[Result]]) -> str:
         """Say in what the captured order differs from the function itself by more than rounding."""
-        for place, (mine, its) in enumerate(zip(self._wanted, function, strict=True)):
-            if wrong := not_close(mine, its, self.spread[place]):
+        # Each call begins where the function's began: training makes of rounding something else.
+        with self._graph(chain(self._n), ()) as made:
+            begun: list[list[Result]] = []
+            found = list(self._run(made, _LEFT_THERE[0], like=function, begun=begun))
+            spread = self._spread(made, found, 2 * _LEFT_THERE[:1], like=function)
+        for place, (mine, its, slack) in enumerate(zip(found, function, spread, strict=True)):
+            if wrong := not_close(mine, its, slack):
+                return f"call {place}: {wrong}"
+            if wrong := other_changes(begun[place], mine, its, slack):
                 return f"call {place}: {wrong}"
         return ""
 
-    def check(self, edges: Sequence[Edge], seed: int = 0) -> Checked:
+    def check(self, edges: Sequence[Edge], of: Verdict = NOTHING, seed: int = 0) -> Verdict:
         """Compare a graph: side by side, in orders that turn free pairs around, and delayed."""
         deadline = monotonic() + _MOST_SECONDS
         with self._graph(edges, ()) as made:
             for value in _LEFT_THERE[:2]:
                 if wrong := self._wrong(made, value):
-                    return Checked(f"side by side: {wrong}")
+                    return replace(of, wrong=f"side by side: {wrong}")
         fewest, closed = reduced(masks_of(self._n, edges))
         orders, left = adversarial_orders(fewest, closed, _MOST_ORDERS)
         ran = 0
@@ -215,7 +227,7 @@ class Checker:
             ran += 1
             if wrong:
                 last = self._labels[order[-1]]
-                return Checked(f"with {last} postponed: {wrong}", ran, left)
+                return replace(of, wrong=f"with {last} postponed: {wrong}", orders=ran)
             if monotonic() > deadline:
                 break
         if ran < len(orders):
@@ -226,17 +238,47 @@ class Checker:
             with self._graph(edges, late) as made:
                 if wrong := self._wrong(made, _LEFT_THERE[0], _CALLS_AN_ORDER):
                     names = ", ".join(self._labels[node] for node in late)
-                    return Checked(f"with {names} delayed: {wrong}", ran, left)
-        return Checked("", ran, left)
+                    return replace(of, wrong=f"with {names} delayed: {wrong}", orders=ran)
+        return replace(of, orders=ran, pairs_left=left)
 
-    def _run(self, made: Any, value: int, most: int | None = None) -> Iterator[list[Result]]:
+    def _spread(
+        self,
+        made: Any,
+        first: Sequence[Sequence[Result]],  # what the first run left
+        values: Sequence[int],  # what memory is filled with in each further one
+        like: Sequence[Sequence[Result]] = (),
+    ) -> list[Any]:
+        """Return by how much further runs differ from the first, for each call; none is kept."""
+        spread: list[Any] = [None] * len(first)
+        for value in values:
+            for place, found in enumerate(self._run(made, value, like=like)):
+                spread[place] = wider(spread[place], spread_of([first[place], found]))
+        return spread
+
+    def _run(
+        self,
+        made: Any,
+        value: int,
+        most: int | None = None,
+        like: Sequence[Sequence[Result]] = (),  # what earlier runs left, for each to begin with
+        begun: list[list[Result]] | None = None,  # takes the state that each begins with
+    ) -> Iterator[list[Result]]:
         """Yield what each of some calls leaves, one after another from the same state."""
         self._restore()
-        for call in self._calls[:most]:
+        for place, call in enumerate(self._calls[:most]):
+            if like and place:
+                self._begin_with(like[place - 1])
             call()
+            if begun is not None:
+                begun.append(copied(self._state))
             self._fill(value)
             self._launch(made)
             yield copied(self._results())
+
+    def _begin_with(self, left: Sequence[Result]) -> None:
+        with torch.no_grad():
+            for (_, tensor), result in zip(reversed(self._state), reversed(left), strict=False):
+                tensor.copy_(result.tensor)
 
     def _wrong(self, made: Any, value: int, most: int | None = None) -> str:
         for place, found in enumerate(self._run(made, value, most)):

@@ -16,7 +16,7 @@ from depgraph.system.text import show_bytes
 from depgraph.torch.bench import time_calls
 from depgraph.torch.guards import Guards
 from depgraph.torch.operator_log import addresses_of
-from depgraph.torch.parallelized import Outputs, Ready
+from depgraph.torch.parallelized import Outputs, Ready, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,11 +130,7 @@ def _measured(
         if verdict is None or verdict.wrong:
             notes.append(f"the graph {graph.name!r} is another one here than was checked")
             continue
-        with (
-            bench.instantiated(plain) as as_captured,
-            bench.instantiated(graph.program, graph.edges) as own,
-        ):
-            before, after = bench.times([as_captured, own], restores, graph.name)
+        before, after = prepared.times_beside(plain, graph)
         share = after / before
         us = share * choice.plain_us
         found = predict(graph.edges)
@@ -180,39 +176,24 @@ def _ready(prepared: Prepared, plain: Plain, base: Graph, best: Graph | None) ->
     written = prepared.tensors_written(graph, bindings)
     _note_changed(prepared, graph, written)
     outside = graph.program.outside
-    gradients = plain.gradients if best is None else graph.program.gradients
-    plain_outputs = Outputs(
-        plain.outputs, prepared.arguments, outside.__contains__, prepared.device
+    copy = prepared.driver.copier()
+    prepared.arguments.copy_with(copy)
+    outputs_of = partial(
+        Outputs, arguments=prepared.arguments, outside=outside, device=prepared.device, copy=copy
     )
-    outputs = plain_outputs
-    replay = plain.graph.replay
+    as_captured = own = Replay(plain.graph.replay, outputs_of(plain.outputs), plain.gradients)
     if best is not None:
         bench, program = prepared.bench, best.program
         bench.change_edges(program.raw, program.handles, best.edges)
         program.graph.instantiate()
-        replay = program.graph.replay
-        outputs = Outputs(
-            program.outputs, prepared.arguments, outside.__contains__, prepared.device
-        )
-
-    def set_gradients() -> None:
-        for tensor, gradient in gradients:
-            if tensor.grad is not gradient:
-                tensor.grad = gradient
-
-    copy = prepared.driver.copier()
-    prepared.arguments.copy_with(copy)
-    outputs.copy_with(copy)
+        own = Replay(program.graph.replay, outputs_of(program.outputs), program.gradients)
     return Ready(
-        replay=replay,
-        replay_plainly=plain.graph.replay,
-        outputs=outputs,
-        plain_outputs=plain_outputs,
+        graph=own,
+        plain=as_captured,
         guards=guards_of(prepared, graph, bindings),
         device=prepared.device,
-        set_gradients=set_gradients,
         state=prepared.outside(written),
-        is_pure=not written and not gradients and not prepared.draws(plain),
+        is_pure=not written and not plain.gradients and not prepared.draws(plain),
         # The storages, too: a tensor may be given another one while the graph uses this one.
         held=(
             graph.program,

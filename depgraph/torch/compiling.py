@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,8 @@ _ORIGINAL = "_torchdynamo_orig_callable"
 _OWN_GRAPHS = "triton.cudagraphs"
 _RUNS_COMPILED = "_TorchDynamoContext.__call__."  # begins the name of what does
 _RUNS_GRAPHS = "cudagraph_trees.py", "run"  # the file of PyTorch, and its function
+# Files of Python, and their functions: Thread.start, ThreadPoolExecutor.submit, Queue.put.
+_FEEDS_THREADS = {("threading.py", "start"), ("thread.py", "submit"), ("queue.py", "put")}
 _ALLOCATE = "empty_strided_cuda", "empty_strided_cpu"  # in Inductor's code: no operators
 _HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
 
@@ -45,8 +48,8 @@ def without_own_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def refuse_compiled(run: Callable[[], Any], name: str) -> None:
-    """Run a function that is warm; refuse what it calls that was compiled in a way not handled."""
+def refuse_unseen(run: Callable[[], Any], name: str) -> None:
+    """Run a function that is warm; refuse what it runs whose operators would not be noted."""
     executed = Executed()
     with executed.listening():
         run()
@@ -62,6 +65,11 @@ def refuse_compiled(run: Callable[[], Any], name: str) -> None:
         if code.co_name == function and code.co_filename.endswith(file):
             raise ApplyError(
                 f"{name} calls a function that was compiled with CUDA graphs of its own", _HINT
+            )
+        if (Path(code.co_filename).name, code.co_name) in _FEEDS_THREADS:
+            raise ApplyError(
+                f"{name} lets threads of its own work, whose operators nobody notes",
+                "call all operators in one thread",
             )
 
 

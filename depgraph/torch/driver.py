@@ -39,42 +39,22 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 class _Kernel(Structure):  # CUDA_KERNEL_NODE_PARAMS_v2
     _fields_ = (
-        ("func", c_void_p),
-        ("grid", c_uint * 3),
-        ("block", c_uint * 3),
-        ("shared", c_uint),
-        ("params", POINTER(c_void_p)),
-        ("extra", POINTER(c_void_p)),
-        ("kern", c_void_p),
+        ("func", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+        ("params", POINTER(c_void_p)), ("extra", POINTER(c_void_p)), ("kern", c_void_p),
         ("ctx", c_void_p),
-    )
+    )  # fmt: skip
 
 
 class _Memset(Structure):  # CUDA_MEMSET_NODE_PARAMS_v1
     _fields_ = (
-        ("dst", c_size_t),
-        ("pitch", c_size_t),
-        ("value", c_uint),
-        ("element", c_uint),
-        ("width", c_size_t),
-        ("height", c_size_t),
-    )
+        ("dst", c_size_t), ("pitch", c_size_t), ("value", c_uint), ("element", c_uint),
+        ("width", c_size_t), ("height", c_size_t),
+    )  # fmt: skip
 
 
 def _end(prefix: str) -> list[tuple[str, Any]]:
-    return [
-        (f"{prefix}_x", c_size_t),
-        (f"{prefix}_y", c_size_t),
-        (f"{prefix}_z", c_size_t),
-        (f"{prefix}_lod", c_size_t),
-        (f"{prefix}_type", c_uint),
-        (f"{prefix}_host", c_size_t),
-        (f"{prefix}_device", c_size_t),
-        (f"{prefix}_array", c_size_t),
-        (f"{prefix}_reserved", c_size_t),
-        (f"{prefix}_pitch", c_size_t),
-        (f"{prefix}_height", c_size_t),
-    ]
+    names = "x", "y", "z", "lod", "type", "host", "device", "array", "reserved", "pitch", "height"
+    return [(f"{prefix}_{name}", c_uint if name == "type" else c_size_t) for name in names]
 
 
 class _Copy(Structure):  # CUDA_MEMCPY3D_v2
@@ -124,8 +104,7 @@ class Driver:
 
     def nodes(self, graph: int) -> list[int]:
         """Return the nodes of a graph, in the order in which they were made."""
-        count = c_size_t()
-        self._call("cuGraphGetNodes", c_void_p(graph), None, byref(count))
+        count = c_size_t(self.count(graph))
         found = (c_void_p * count.value)()
         self._call("cuGraphGetNodes", c_void_p(graph), found, byref(count))
         return [int(node or 0) for node in found]
@@ -199,7 +178,7 @@ class Driver:
         self._call("cuGraphDestroy", c_void_p(graph))
 
     def allocation(self, address: int) -> tuple[int, int] | None:
-        """Return start and size of the allocation that holds an address, None if none does."""
+        """Return start and size of the allocation, also of the host's, that holds an address."""
         start, size = c_size_t(), c_size_t()
         code = self._library.cuMemGetAddressRange_v2(byref(start), byref(size), c_size_t(address))
         return None if code else (start.value, size.value)

@@ -92,7 +92,7 @@ class Executed:
         self._names = frozenset(name for code in own for name in names_in(code))
         searching = [code for code in own if _searches(code)]
         # What a method searches is its object, or what it has; of a function nobody knows.
-        is_anything = any("." not in _home_of(code) for code in searching)
+        is_anything = any("." not in code.co_qualname for code in searching)
         self._attributes = Everything() if is_anything else self._names
         self._searched = frozenset(name for code in searching for name in code.co_names)
 
@@ -129,11 +129,6 @@ class Executed:
                 names = Everything()
             self._of_class[cls] = names
         return self._of_class[cls]
-
-    def asks_of(self, cls: type) -> bool:
-        """Tell whether methods of a class ask for attributes that need not be there."""
-        own = (c for c in self._methods_of(cls) if not _lies_in_library(c.co_filename))
-        return any(not _DYNAMIC.isdisjoint(code.co_names) for code in own)
 
     def _methods_of(self, cls: type) -> Iterator[types.CodeType]:
         for each in cls.__mro__:
@@ -195,11 +190,6 @@ def _searches(code: types.CodeType) -> bool:
                 return True
             is_open = False
     return False
-
-
-def _home_of(code: types.CodeType) -> str:
-    """Return the name of code within its module, such as ``Model.forward``."""
-    return code.co_qualname if sys.version_info >= (3, 11) else code.co_name
 
 
 def function_in(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -15,7 +16,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, leading_to
+from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, held_by, leading_to
 from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import Names, Namespaces
 from depgraph.torch.operator_log import addresses_of
@@ -161,13 +162,14 @@ class Guards:
         def is_wanted(slot: Slot) -> bool:
             if ignored(slot):
                 return False
+            is_tensor = isinstance(slot.value, torch.Tensor)
+            if is_tensor and not wanted.isdisjoint(addresses_of(slot.value)):
+                return True
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
             if slot.is_named or not looked_through.isdisjoint({id(slot.value), id(slot.owner)}):
                 return True
-            if isinstance(slot.value, torch.Tensor):
-                return not wanted.isdisjoint(addresses_of(slot.value))
-            return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
+            return not is_tensor and (is_simple(slot.value) or isinstance(slot.value, _CALLABLE))
 
         slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
         self._checks = [
@@ -178,7 +180,9 @@ class Guards:
         objects = _objects_of((*bindings.roots, *in_slots))
         classes = {type(each) for each in objects}
         self._bases = {cls: cls.__mro__ for cls in classes if not is_library(cls.__module__)}
+        modules = [each for each in objects if isinstance(each, torch.nn.Module)]
         held = {id(slot.owner) for slot in slots}
+        held |= {id(each) for module in modules for each in held_by(module)}
         self._sizes = [
             (owner, size, path, is_needed)
             for owner, size, path, is_needed in bindings.sizes
@@ -307,7 +311,7 @@ class Guards:
         for cls, bases in self._bases.items():
             look.test(f"{look.name_of(cls)}.__mro__ is {look.name_of(bases)}")
         for owner, copy, _ in self._contents:
-            look.test(f"has({look.name_of(owner)}, {look.name_of(copy)})")
+            look.test_content(owner, copy)
         as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
         for each in as_now:
             look.test(f"{look.name_of(each)}()")
@@ -342,6 +346,16 @@ class _Look:
         else:
             self.test(f"count_of({self.name_of(owner)}) == {size}")
 
+    def test_content(self, owner: Any, copy: Any) -> None:
+        """Test whether a set, queue or array has what its copy has; most sets have nothing."""
+        has = f"({self.name_of(owner)}, {self.name_of(copy)})"
+        if type(owner) not in {set, deque}:
+            self.test(f"has{has}")
+            return
+        self.counted.append((owner, len(copy)))
+        if copy:
+            self.test(f"all(map(is_, *{has}))")
+
     def test_slot(self, slot: Slot) -> None:
         """Test whether a slot holds what it held."""
         owner, value = self.name_of(slot.owner), self.name_of(slot.value)
@@ -363,6 +377,7 @@ class _Look:
             "counted": [owner for owner, _ in self.counted],
             "sizes": [size for _, size in self.counted],
             "same": is_the_same,
+            "is_": is_,
             "has": is_as_it_was,
             "addresses_of": addresses_of,
             "count_of": count_of,

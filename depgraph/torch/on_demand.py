@@ -9,9 +9,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.arguments import kind_of
+from depgraph.torch.arguments import firsts_of, kind_of
 from depgraph.torch.guards import WarnOnce
-from depgraph.torch.parallelized import Parallelized, StandIn
+from depgraph.torch.operator_log import is_listened_to
+from depgraph.torch.parallelized import Parallelized, StandIn, is_capturing
 from depgraph.torch.values import is_simple
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class OnDemand(StandIn):
         self,
         function: Callable[..., Any],
         name: str,
-        make: Callable[[tuple[Any, ...], dict[str, Any]], Parallelized],
+        # nothing while another thread makes a graph of something else
+        make: Callable[[tuple[Any, ...], dict[str, Any]], Parallelized | None],
         most: int,  # graphs
     ) -> None:
         super().__init__(function)
@@ -68,7 +70,7 @@ class OnDemand(StandIn):
         """Run the graph for such arguments, or the function itself."""
         kind = _modes(), getattr(self._function, "training", None), _kind_of_all(args, keywords)
         found = self._made.get(kind)
-        if found is None:
+        if found is None or self._is_making:  # what runs to make a graph is undone
             found = self._made_for(kind, args, keywords)
         return found(*args, **keywords)
 
@@ -76,8 +78,8 @@ class OnDemand(StandIn):
         self, kind: Hashable, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Callable[..., Any]:
         """Return what runs with arguments of a kind that was not met before."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return self._function
+        if is_listened_to() or (torch.cuda.is_available() and is_capturing()):
+            return self._function  # by what makes a graph of something that calls this
         with self._lock:
             if kind in self._made:  # by another thread meanwhile
                 return self._made[kind]
@@ -89,7 +91,9 @@ class OnDemand(StandIn):
                 return self._function
             self._is_making = True
             try:
-                self._made[kind] = self._make(args, keywords)
+                if (made := self._make(args, keywords)) is None:
+                    return self._function
+                self._made[kind] = made
             except ApplyError as error:
                 self._made[kind] = self._function
                 self._warned.say(str(error))
@@ -107,9 +111,9 @@ def _kind_of_all(args: tuple[Any, ...], keywords: dict[str, Any]) -> Hashable:
     """Return what tells arguments from those of another kind, as they can be told apart."""
     own = (*args, *keywords.values())
     if all(isinstance(each, _WHOLE) for each in own):  # nothing in them needs to be looked at
-        return tuple(keywords), *map(_kind_of_leaf, own)
+        return tuple(keywords), *firsts_of(own), *map(_kind_of_leaf, own)
     leaves, tree = pytree.tree_flatten((args, keywords))
-    return tree, *map(_kind_of_leaf, leaves)
+    return tree, *firsts_of(leaves), *map(_kind_of_leaf, leaves)
 
 
 def _kind_of_leaf(leaf: Any) -> Hashable:

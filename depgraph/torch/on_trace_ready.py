@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.cli.hooks import answer_of_profile
 from depgraph.errors import DepgraphError
+from depgraph.scenario.of_store import named_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,13 @@ def on_trace_ready(
     wall_us : float, optional
         Time of a step without a profiler, in microseconds, which slows the host.
 
+    Raises
+    ------
+    DepgraphError
+        If no GPU has that name.
+    ValueError, FileNotFoundError
+        If the time or the folder of `path` makes no sense.
+
     Examples
     --------
     >>> from torch.profiler import profile
@@ -42,6 +51,13 @@ def on_trace_ready(
     >>> with profile(on_trace_ready=depgraph.torch.on_trace_ready()):  # doctest: +SKIP
     ...     step()
     """
+    model = None if gpu is None else named_gpu(gpu)
+    if wall_us is not None and not 0 < wall_us < inf:
+        message = f"wall_us is {wall_us}: give the microseconds that a step takes"
+        raise ValueError(message)
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        message = f"{path}: no such folder to keep the trace in"
+        raise FileNotFoundError(message)
     cycle = count(1)
 
     def answer(profiler: Any) -> None:
@@ -50,9 +66,10 @@ def on_trace_ready(
             file = kept or Path(folder) / "profile.json"
             try:
                 profiler.export_chrome_trace(str(file))
-                text = answer_of_profile(file, gpu=gpu, wall_us=wall_us, is_kept=kept is not None)
+                text = answer_of_profile(file, gpu=model, wall_us=wall_us, is_kept=kept is not None)
             except (DepgraphError, OSError, RuntimeError) as error:
-                print(f"depgraph: {error}", file=sys.stderr)  # noqa: T201 - as warnings are
+                said = str(error) if kept else str(error).replace(str(file), "the profile")
+                print(f"depgraph: {said}", file=sys.stderr)  # noqa: T201 - as warnings are
                 return
             print(text, end="")  # noqa: T201 - the answer is what it is called for
 

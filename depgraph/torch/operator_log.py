@@ -100,9 +100,11 @@ class OperatorLog(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         given = list(_arguments(func, args, kwargs))
+        written = [(name, tensor) for name, tensor, is_written in given if is_written]
+        places = [_place_of(tensor) for _, tensor in written]
         if func is torch.ops.aten.lift_fresh.default:
             self._take_fresh(args[0])
-        self.before(func, [t for _, t, w in given if w], [t for _, t, w in given if not w])
+        self.before(func, [t for _, t in written], [t for _, t, w in given if not w])
         call = SeenCall(name_of(func))
         known = set()
         for name, tensor, is_written in given:
@@ -115,8 +117,11 @@ class OperatorLog(TorchDispatchMode):
         with self._around(place):
             made = func(*args, **kwargs)
         call.ended = self._now()
+        for (name, tensor), then in zip(written, places, strict=True):
+            if _place_of(tensor) != then:  # such as an empty view that was given as out=
+                known |= self._note_result(call, tensor, known, name)
         for tensor in pytree.tree_leaves(made):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, torch.Tensor) and not known.issuperset(addresses_of(tensor)):
                 self._note_result(call, tensor, known)
         return made
 
@@ -154,13 +159,14 @@ class OperatorLog(TorchDispatchMode):
             self._mine[storage.data_ptr()] = None
             self.of_host.append(storage)
 
-    def _note_result(self, call: SeenCall, tensor: Any, known: set[int]) -> None:
-        """Note a result, unless it is a view of an operand; keep its memory if there is room."""
+    def _note_result(
+        self, call: SeenCall, tensor: Any, known: set[int], name: str = ""
+    ) -> set[int]:
+        """Note what a call has made or placed anew; keep new memory if there is room."""
         for part, _ in parts_of(tensor):
             if part.untyped_storage().data_ptr() not in known:
                 self.take(part)
-        if not all(part.untyped_storage().data_ptr() in known for part, _ in parts_of(tensor)):
-            self._note(call, tensor, "", is_written=True)
+        return self._note(call, tensor, name, is_written=True)
 
     def take(self, tensor: Any) -> None:
         """Take a new tensor for the function's own; keep its memory if there is room."""
@@ -190,6 +196,13 @@ class OperatorLog(TorchDispatchMode):
                 self.on_host.setdefault(at, part)
                 if is_written:
                     self.faults.append("it changes a tensor on the CPU")
+
+
+def is_listened_to() -> bool:
+    """Tell whether a log notes the operators that are called here."""
+    get = torch._C
+    stack = map(get._get_dispatch_stack_at, range(get._len_torch_dispatch_stack()))
+    return any(isinstance(mode, OperatorLog) for mode in stack)
 
 
 def _is_composite(func: Any, device: str) -> bool:
@@ -237,6 +250,14 @@ def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
         yield tensor._nested_tensor_strides(), False
     else:
         yield tensor, tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def _place_of(tensor: Any) -> list[tuple[Any, ...]]:
+    """Return where each part of a tensor lies, and how."""
+    return [
+        (part.data_ptr(), part.shape, part.stride()) if is_plain else (addresses_of(part),)
+        for part, is_plain in parts_of(tensor)
+    ]
 
 
 def addresses_of(tensor: Any) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -45,6 +46,7 @@ _TRUST = "operators", "recording"
 _OUTPUTS = "own", "reuse"
 _RAISED = "OutOfMemoryError"  # by PyTorch, which need not be there
 _HOW_MUCH = re.compile(r"tried to allocate ([\d.]+ \w+)", re.IGNORECASE)
+_one_at_a_time = threading.RLock()  # what is changed while a graph is made is the process's
 _calls = count()
 _used: set[Path] = set()
 _recorded: list[Captured] = []
@@ -165,17 +167,22 @@ def parallelize(
             return _made(request, tries_compiled=compile)
         from depgraph.torch.on_demand import OnDemand
 
-        def make(args: tuple[Any, ...], keywords: dict[str, Any]) -> Parallelized:
+        def make(args: tuple[Any, ...], keywords: dict[str, Any]) -> Parallelized | None:
             wanted = replace(request, example_inputs=args, example_keywords=keywords)
-            with _ended_under_commands():
-                return _made(wanted, tries_compiled=compile)
+            if not _one_at_a_time.acquire(blocking=False):  # a backward pass may be waited for
+                return None
+            try:
+                with _ended_under_commands():
+                    return _made(wanted, tries_compiled=compile)
+            finally:
+                _one_at_a_time.release()
 
         return OnDemand(function, name, make, most_graphs)
 
 
 def _made(request: Request, *, tries_compiled: bool) -> Parallelized:
     """Make a graph of a function, and one of it compiled where that is asked for."""
-    with out_of_memory_explained():
+    with _one_at_a_time, out_of_memory_explained():
         made = _parallelize(replace(request, call=next(_calls)))
         if not tries_compiled:
             return made
@@ -310,7 +317,7 @@ def _make_ready(request: Request, arguments: Any, made: Parallelized) -> None:
     try:
         made.report = choose(prepared, request, verdicts, store, made)
     except BaseException:
-        made.give_up()
+        made.set_ready(None)
         prepared.abandon()
         raise
     _found.append(made.report)

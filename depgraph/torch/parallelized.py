@@ -15,7 +15,7 @@ from depgraph.torch.arguments import is_dense
 from depgraph.torch.guards import WarnOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from depgraph.apply.applied import Applied
     from depgraph.torch.arguments import Arguments
@@ -34,6 +34,11 @@ _CONSTANTS = (
 )  # fmt: skip
 
 
+def is_capturing() -> bool:
+    """Tell whether a graph is being captured here, also where a function is not to know it."""
+    return bool(torch._C._cuda_isCurrentStreamCapturing())
+
+
 class Outputs:
     """What a captured function returned, to be handed out anew for each call."""
 
@@ -41,8 +46,9 @@ class Outputs:
         self,
         outputs: Any,
         arguments: Arguments,
-        outside: Callable[[int], bool],  # whether a storage was there before the function ran
+        outside: Container[int],  # storages that were there before the function ran
         device: Any = None,  # of all tensors; default that of the arguments
+        copy: Callable[[int, int, int, int], int] | None = None,  # the driver's, twice as quick
     ) -> None:
         device = arguments.device if device is None else device
         self._leaves, self._tree = pytree.tree_flatten(outputs)
@@ -75,11 +81,11 @@ class Outputs:
                 self._groups.append([number])
                 continue
             self._of_argument.append(of_argument.get(at))
-            if at not in of_argument and not outside(at):
+            if at not in of_argument and at not in outside:
                 if at not in group_of:
                     self._groups.append(group_of.setdefault(at, []))
                 group_of[at].append(number)
-        self._copy: Callable[[int, int, int, int], int] | None = None
+        self._copy = copy
         self._dense = {
             id(leaf): leaf.numel() * leaf.element_size()
             for leaf in self._leaves
@@ -99,10 +105,6 @@ class Outputs:
     def not_copied(self) -> Any:
         """Return the tensors that the next run overwrites."""
         return pytree.tree_unflatten(list(self._leaves), self._tree)
-
-    def copy_with(self, copy: Callable[[int, int, int, int], int]) -> None:
-        """Use the driver's own copy, which takes half the time that PyTorch's takes to begin."""
-        self._copy = copy
 
     def _copied(self, tensor: Any, stream: int) -> Any:
         size = self._dense.get(id(tensor))
@@ -174,17 +176,34 @@ def _same_view(view: Any, argument: Any) -> Any:
     return _placed_as(view, argument, places + view.storage_offset())
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A graph that can be launched, and where it leaves its results."""
+
+    run: Callable[[], object]  # launches it on the current stream
+    outputs: Outputs
+    gradients: Sequence[tuple[Any, Any]]  # parameters, and the gradients that it writes for them
+
+    def left(self) -> list[tuple[str, Any]]:
+        """Return what a run has left in its own memory, with names."""
+        named = ((f"gradient {i}", gradient) for i, (_, gradient) in enumerate(self.gradients))
+        return [*self.outputs.tensors, *named]
+
+    def set_gradients(self) -> None:
+        """Let parameters have the gradients that it writes."""
+        for tensor, gradient in self.gradients:
+            if tensor.grad is not gradient:
+                tensor.grad = gradient
+
+
 @dataclass(slots=True)
 class Ready:
     """All that a graph needs to run."""
 
-    replay: Callable[[], object]  # launches the graph on the current stream
-    replay_plainly: Callable[[], object]  # launches the graph as it was captured; the same results
-    outputs: Outputs  # of either
-    plain_outputs: Outputs
+    graph: Replay
+    plain: Replay  # as it was captured; the same results
     guards: Guards
     device: Any
-    set_gradients: Callable[[], None]  # lets parameters have the gradients that the graph writes
     state: list[tuple[str, Any]]  # storages outside of its own memory that it may change
     is_pure: bool  # changes neither these nor arguments, gradients or a random generator's state
     held: Any  # what must live as long as the graph
@@ -269,13 +288,9 @@ class Parallelized(StandIn):
         if self.report is not None:
             self.report = replace(self.report, notes=(*self.report.notes, text))
 
-    def set_ready(self, ready: Ready) -> None:
-        """Let calls run a graph from now on."""
+    def set_ready(self, ready: Ready | None) -> None:
+        """Let calls run a graph from now on; the function itself where there is none."""
         self._ready = ready
-
-    def give_up(self) -> None:
-        """Let calls run the function itself."""
-        self._ready = None
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run the graph on some inputs, or the function itself."""
@@ -286,7 +301,7 @@ class Parallelized(StandIn):
         reason = ready.guards.in_other_modes()
         if not reason:
             leaves, reason = self._arguments.matched(args, keywords)
-        if not reason and torch._C._cuda_isCurrentStreamCapturing():
+        if not reason and is_capturing():
             reason = "a graph is being captured"
         if not reason:
             with self._lock:
@@ -306,24 +321,24 @@ class Parallelized(StandIn):
         if stream != self._stream:
             self._go_on_with(stream)
         self._calls += 1
-        outputs = ready.outputs
+        runs = ready.graph
         self._arguments.copy_in(leaves, stream)
         # What changes nothing may run before it is known whether it should have.
         if not ready.is_pure and (reason := ready.guards.failed()):
             return reason, None
         if self._verify_every and self._calls % self._verify_every == 0:
-            outputs = self._verified(ready, leaves)
+            runs = self._verified(ready, leaves)
         else:
-            ready.replay()
+            runs.run()
         if ready.is_pure:
             if reason := ready.guards.failed():
                 return reason, None
         else:
             self._arguments.copy_back(leaves)
-            ready.set_gradients()
+            runs.set_gradients()
         if self._is_own:
-            return "", outputs.copied_out(leaves, stream)
-        return "", outputs.not_copied()
+            return "", runs.outputs.copied_out(leaves, stream)
+        return "", runs.outputs.not_copied()
 
     def _go_on_with(self, stream: int) -> None:
         """Let a stream wait for what the one before was given."""
@@ -335,28 +350,28 @@ class Parallelized(StandIn):
                 torch.cuda.synchronize()
         self._stream, self._last = stream, now
 
-    def _verified(self, ready: Ready, leaves: Sequence[Any]) -> Outputs:
+    def _verified(self, ready: Ready, leaves: Sequence[Any]) -> Replay:
         """Run the graph, and beside it the one that was captured, whose results are returned."""
         from depgraph.torch.bench import copied, not_close
 
+        changed = [*self._arguments.changed(), *ready.state]
         with torch.no_grad():
             before = [tensor.clone() for _, tensor in ready.state]
             generator = torch.cuda.get_rng_state(ready.device)
-            self._arguments.copy_in(leaves, self._stream)
-            ready.replay()
-            mine = copied([*ready.outputs.tensors, *ready.state])
+            ready.graph.run()
+            mine = copied([*ready.graph.left(), *changed])
             for (_, tensor), old in zip(ready.state, before, strict=True):
                 tensor.copy_(old)
             torch.cuda.set_rng_state(generator, ready.device)
             self._arguments.copy_in(leaves, self._stream)
-            ready.replay_plainly()
-            wrong = not_close(mine, copied([*ready.plain_outputs.tensors, *ready.state]))
+            ready.plain.run()
+            wrong = not_close(mine, copied([*ready.plain.left(), *changed]))
         if wrong:
-            ready.replay, ready.outputs = ready.replay_plainly, ready.plain_outputs
+            ready.graph = ready.plain
             self._verify_every = 0
             text = f"call {self._calls}: {wrong}; from now on the graph as it was captured runs"
             self._warned.warn(f"depgraph: {self._name}: {text}")
-        return ready.plain_outputs
+        return ready.plain
 
     def __del__(self) -> None:
         """Let others have the memory."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils import _pytree as pytree
@@ -18,7 +18,7 @@ from depgraph.apply.verdicts import fingerprint
 from depgraph.errors import ApplyError
 from depgraph.torch.bench import Bench
 from depgraph.torch.bindings import find_bindings
-from depgraph.torch.capture import capture, capture_plainly
+from depgraph.torch.capture import capture, capture_plainly, unnoticed
 from depgraph.torch.compiling import without_own_graphs
 from depgraph.torch.lanes import Lanes
 from depgraph.torch.operator_log import parts_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from depgraph.torch.warm_up import Warm
 
 _WIDTHS = (2, 4, 8, 16, 32)
+T = TypeVar("T")
 
 
 class Prepared:
@@ -66,6 +67,8 @@ class Prepared:
         self.lanes = Lanes.acquire(self.device, driver)
         self.bench = Bench(driver, self.device)
         self._warm: Warm | None = None
+        # whether the function may know that it is captured; None before the first capture
+        self._may_notice: bool | None = None
 
     @property
     def warm(self) -> Warm:
@@ -104,15 +107,32 @@ class Prepared:
     def plainly(self) -> Plain:
         """Capture the function as anybody would."""
         self._open_lanes(1)
-        graph, outputs = capture_plainly(self.run, self.lanes)
+        graph, outputs = self._unnoticed(lambda: capture_plainly(self.run, self.lanes))
         return Plain(graph, detached(outputs), self._gradients_now())
+
+    def _unnoticed(self, capture: Callable[[], T]) -> T:
+        """Capture the function so that it does not know; if that fails at first, so that it may."""
+        if self._may_notice is None:
+            try:
+                with unnoticed():
+                    captured = capture()
+            except ApplyError:  # it leaves out what cannot be captured, but has to know
+                self._may_notice = True
+            else:
+                self._may_notice = False
+                return captured
+        # All graphs are of the same calls: only one of them is compared with the function.
+        with nullcontext() if self._may_notice else unnoticed():
+            return capture()
 
     def captured(self, layout: Layout) -> Program:
         """Capture the function with its memory laid out in a way."""
         self._open_lanes(layout.width)
-        program = capture(
-            self.run, self.lanes, self.driver, self.device, layout,
-            most_bytes=self._most_bytes, name=self.name, place=self.place,
+        program = self._unnoticed(
+            lambda: capture(
+                self.run, self.lanes, self.driver, self.device, layout,
+                most_bytes=self._most_bytes, name=self.name, place=self.place,
+            )
         )  # fmt: skip
         program.outputs = detached(program.outputs)
         program.gradients = self._gradients_now()
@@ -180,6 +200,15 @@ class Prepared:
             for name, t in named
             if t.untyped_storage().data_ptr() not in buffers
         ]
+
+    def times_beside(self, plain: Plain, graph: Graph) -> tuple[float, float]:
+        """Time a graph in turn with the plain one, in microseconds: the plain one's time first."""
+        with (
+            self.bench.instantiated(plain) as as_captured,
+            self.bench.instantiated(graph.program, graph.edges) as own,
+        ):
+            before, after = self.bench.times([as_captured, own], self.restores, graph.name)
+        return before, after
 
     def graphs(
         self, base: Graph, wanted: Callable[[str], bool] = lambda _: True

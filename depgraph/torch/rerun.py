@@ -10,6 +10,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from depgraph.apply.verdicts import Verdicts
@@ -99,34 +100,43 @@ def why_not_again(environment: Mapping[str, str]) -> str:
 
 def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
     """Run a program again, in `seconds` at most, to check one of its calls."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="depgraph-") as name:
+            return _checked(command, call, Path(name), monotonic() + seconds)
+    except subprocess.TimeoutExpired:
+        raise ApplyError(
+            f"run again to check it, the program has not ended after {seconds:.0f} s",
+            "give a larger time_limit=, or call parallelize earlier in the program",
+        ) from None
+
+
+def _checked(command: Sequence[str], call: int, folder: Path, until: float) -> Verdicts:
     gently, left_out = False, set[str]()
-    with tempfile.TemporaryDirectory(prefix="depgraph-") as name:
-        folder = Path(name)
-        settings = {CHECK_CALL: str(call), _FOLDER: name}
-        for _ in range(_MOST_TIMES):
-            settings |= {_GENTLY: "1" if gently else "", _LEAVE_OUT: "\n".join(sorted(left_out))}
-            last_line, code = _run(command, settings, seconds, folder / _ERRORS)
-            if (folder / _VERDICTS).is_file():
-                found = Verdicts.read(folder / _VERDICTS)
-                if not found.wants_code:
-                    return found
-                settings[_CODES] = str(_read_codes(command, settings, seconds, folder))
-                continue
-            path = folder / _STAGE
-            stage = path.read_text(encoding="utf-8") if path.is_file() else ""
-            if stage == _FUNCTION and not gently:
-                gently = True  # it asserts something about what was changed
-            elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
-                left_out.add(stage.removeprefix(_GRAPH))
-            else:
-                at = f"at: {stage}" if stage else "before it came to parallelize"
-                message = f"the program ended with exit code {code} {at}: {last_line}"
-                raise ApplyError(f"run again to check it, {message}")
+    settings = {CHECK_CALL: str(call), _FOLDER: str(folder)}
+    for _ in range(_MOST_TIMES):
+        settings |= {_GENTLY: "1" if gently else "", _LEAVE_OUT: "\n".join(sorted(left_out))}
+        last_line, code = _run(command, settings, until, folder / _ERRORS)
+        if (folder / _VERDICTS).is_file():
+            found = Verdicts.read(folder / _VERDICTS)
+            if not found.wants_code:
+                return found
+            settings[_CODES] = str(_read_codes(command, settings, until, folder))
+            continue
+        path = folder / _STAGE
+        stage = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if stage == _FUNCTION and not gently:
+            gently = True  # it asserts something about what was changed
+        elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
+            left_out.add(stage.removeprefix(_GRAPH))
+        else:
+            at = f"at: {stage}" if stage else "before it came to parallelize"
+            message = f"the program ended with exit code {code} {at}: {last_line}"
+            raise ApplyError(f"run again to check it, {message}")
     raise ApplyError("run again to check it, the program failed in another way each time")
 
 
 def _read_codes(
-    command: Sequence[str], settings: Mapping[str, str], seconds: float, folder: Path
+    command: Sequence[str], settings: Mapping[str, str], until: float, folder: Path
 ) -> Path:
     """Run the program for the machine code of its kernels; return where that is described."""
     from depgraph.recorder.build import Builder
@@ -139,7 +149,7 @@ def _read_codes(
         modules.mkdir()
         library = str(Builder(Toolkit()).modules())
         also = {_MODULES: str(modules), "CUDA_INJECTION64_PATH": library}
-        _run(command, {**settings, **also}, seconds, folder / _ERRORS)
+        _run(command, {**settings, **also}, until, folder / _ERRORS)
         (folder / _VERDICTS).rename(path)
     except (RecorderError, OSError) as error:
         Verdicts(notes=[f"no machine code was read: {error}"]).write(path)
@@ -147,7 +157,7 @@ def _read_codes(
 
 
 def _run(
-    command: Sequence[str], settings: Mapping[str, str], seconds: float, errors: Path
+    command: Sequence[str], settings: Mapping[str, str], until: float, errors: Path
 ) -> tuple[str, int]:
     """Run a program without input; return its last line on stderr, and its exit code."""
     with errors.open("w", encoding="utf-8") as stream:
@@ -156,12 +166,7 @@ def _run(
             stdout=subprocess.DEVNULL, stderr=stream, start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise ApplyError(
-                f"run again to check it, the program has not ended after {seconds:.0f} s",
-                "give a larger time_limit=, or call parallelize earlier in the program",
-            ) from None
+            code = process.wait(max(0.0, until - monotonic()))
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

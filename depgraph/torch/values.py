@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from array import array
 from collections import OrderedDict, deque
 from copy import copy
@@ -76,17 +78,30 @@ def is_as_it_was(now: Any, then: Any) -> bool:
     """Tell whether a set, queue or array has what its copy has, in the same order."""
     if isinstance(then, (list, deque)):
         return count_of(now) == len(then) and all(map(is_the_same, iterated(now), then))
-    if isinstance(then, bytearray):
-        return bool(now == then)
-    if isinstance(then, array):
-        return bool(now.tobytes() == then.tobytes())
-    is_alike = now.dtype == then.dtype and now.shape == then.shape
-    return bool(is_alike and now.tobytes() == then.tobytes())
+    is_array = isinstance(then, np.ndarray)
+    is_alike = not is_array or (now.dtype == then.dtype and now.shape == then.shape)
+    return bool(is_alike and bytes_in(now) == bytes_in(then))
+
+
+def bytes_in(kept: Any) -> bytes:
+    """Return the bytes of an array."""
+    return bytes(kept) if isinstance(kept, bytearray) else bytes(kept.tobytes())
 
 
 def is_the_same(now: Any, then: Any) -> bool:
     """Tell whether a value is what it was: of what is not simple, the object itself."""
     return now is then or (is_simple(then) and is_equal(now, then))
+
+
+def state_of_generator(value: Any) -> Any:
+    """Return the state of a random generator on the CPU; None of anything else."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, torch.Generator) and value.device.type == "cpu":
+        return bytes_in(value.get_state().numpy())
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return pickle.dumps(value)
+    return None
 
 
 def hooks_on(owner: Any) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import of_several_processes
-from depgraph.torch.compiling import refuse_compiled, uncompiled
+from depgraph.torch.compiling import refuse_unseen, uncompiled
 from depgraph.torch.executed import Executed
 from depgraph.torch.operator_log import OperatorLog, name_of
 
@@ -122,35 +122,29 @@ class RandomState:
 
 @dataclass(slots=True)
 class Warm:
-    """What came of running a function until it is warm."""
+    """How things were before a run of a function, and what that run showed."""
 
     executed: Executed
-    saved: Saved  # what it changes, as it was before
-    random: RandomState  # as it was before
-    anew: Gradients = field(default_factory=list)  # that each run makes anew; and those before
+    random: RandomState
+    gradients: Gradients  # at first all that there are; once it is warm those that runs make anew
+    saved: Saved = field(default_factory=Saved)  # what it changes
+    changed: list[str] = field(default_factory=list)  # what it reads and bound anew
+    remade: frozenset[int] = frozenset()  # the tensors whose gradients it made anew
     made: str = ""  # state that the first run made, such as an optimizer's: that run counts, then
     is_backward: bool = False  # whether other threads call operators, as backward passes do
     uses_libraries: bool = True  # whether kernels may be a library's that needs a workspace
+
+    @property
+    def anew(self) -> Gradients:
+        """The tensors whose gradients each run makes anew, and those before."""
+        return [(tensor, old) for tensor, old in self.gradients if id(tensor) in self.remade]
 
     def undo(self) -> None:
         """Let everything be as before, but for a run that counts."""
         self.saved.restore()
         self.random.restore()
-        for tensor, gradient in self.anew:
+        for tensor, gradient in self.gradients:
             tensor.grad = gradient
-
-
-@dataclass(slots=True)
-class _Run:
-    """One run of a function, how things were before it, and what it bound anew."""
-
-    gradients: Gradients
-    random: RandomState
-    saved: Saved = field(default_factory=Saved)
-    changed: list[str] = field(default_factory=list)
-    anew: frozenset[int] = frozenset()
-    is_backward: bool = False
-    uses_libraries: bool = True
 
 
 def warm_up(
@@ -163,12 +157,11 @@ def warm_up(
 ) -> Warm:
     """Run a function until it is warm, on the caller's stream: more streams would slow graphs."""
     executed = Executed()
-    runs = _until_settled(run, bindings, device, name, executed, also)
-    warm = _settled(runs, executed)
+    warm = _settled(_until_settled(run, bindings, device, name, executed, also))
     try:
         for _ in range(_MORE_RUNS):
             run()  # here functions are compiled
-        refuse_compiled(run, name)
+        refuse_unseen(run, name)
     except BaseException:
         warm.undo()
         raise
@@ -185,9 +178,9 @@ def _until_settled(
     name: str,
     executed: Executed,
     also: Iterable[str],
-) -> list[_Run]:
+) -> list[Warm]:
     wanted = frozenset(also)
-    runs: list[_Run] = []
+    runs: list[Warm] = []
     before = bindings(None)
     if found := of_several_processes(before):
         raise ApplyError(
@@ -196,23 +189,23 @@ def _until_settled(
         )
     then = before.state()
     while len(runs) < _MOST_RUNS:
-        now = _Run(_gradients(before), RandomState(device))
+        now = Warm(executed, RandomState(device), _gradients(before))
         runs.append(now)
         now.saved.add_all(slot.value for slot in before.tensors() if slot.path in wanted)
         try:
-            _run_once(run, now, device, executed, name)
+            _run_once(run, now, device, name)
         except BaseException:
             for each in reversed(runs):
-                Warm(executed, each.saved, each.random, each.gradients).undo()
+                each.undo()
             raise
         read, before = bindings(executed).state(), bindings(None)
         left = before.state()
         now.changed = [
             path for path in read if then.get(path) != left.get(path) and not path.endswith(".grad")
         ]
-        now.anew = frozenset(_other_gradients(now.gradients, _gradients(before)))
+        now.remade = frozenset(_other_gradients(now.gradients, _gradients(before)))
         then = left
-        is_steady = not now.anew or (len(runs) > 1 and now.anew == runs[-2].anew)
+        is_steady = not now.remade or (len(runs) > 1 and now.remade == runs[-2].remade)
         if not now.changed and is_steady:
             return runs
     what = runs[-1].changed[0] if runs[-1].changed else "some gradients"
@@ -222,11 +215,9 @@ def _until_settled(
     )
 
 
-def _run_once(
-    run: Callable[[], Any], now: _Run, device: Any, executed: Executed, name: str
-) -> None:
-    probe = Probe(device, now.saved, executed)
-    with executed.listening(), uncompiled(), probe:
+def _run_once(run: Callable[[], Any], now: Warm, device: Any, name: str) -> None:
+    probe = Probe(device, now.saved, now.executed)
+    with now.executed.listening(), uncompiled(), probe:
         outputs = run()
     now.is_backward = len(probe.threads) > 1
     rules = [rule_of(call.name) for call in probe.calls]
@@ -244,21 +235,19 @@ def _run_once(
         )
 
 
-def _settled(runs: Sequence[_Run], executed: Executed) -> Warm:
+def _settled(runs: Sequence[Warm]) -> Warm:
     """Keep what undoes all runs, but for the first if it made what the others use."""
     last = runs[-1]
     first = len(runs)
-    while first and not runs[first - 1].changed and runs[first - 1].anew == last.anew:
+    while first and not runs[first - 1].changed and runs[first - 1].remade == last.remade:
         first -= 1
-    made = ""
+    warm = runs[first]
     if first:
-        earlier = runs[first - 1]
-        made = earlier.changed[0] if earlier.changed else "gradients"
-    before = runs[first]
-    anew = [(tensor, gradient) for tensor, gradient in before.gradients if id(tensor) in last.anew]
-    return Warm(
-        executed, before.saved, before.random, anew, made, last.is_backward, last.uses_libraries
-    )
+        warm.made = (*runs[first - 1].changed, "gradients")[0]
+    warm.remade = last.remade
+    warm.gradients = warm.anew
+    warm.is_backward, warm.uses_libraries = last.is_backward, last.uses_libraries
+    return warm
 
 
 def _gradients(bindings: Bindings) -> Gradients:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,11 +80,19 @@ def _in_short(error: BaseException) -> str:
     return f"{text[0] if text else type(error).__name__}"[:_SHORT]
 
 
+def measured_with() -> dict[str, str]:
+    """Return on and with what a row was measured."""
+    return {
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "depgraph": os.environ.get("DEPGRAPH_COMMIT") or version("depgraph"),
+    }  # fmt: skip
+
+
 def row_of(name: str, type_: str, batch: int, kind: str, seconds: float) -> dict[str, Any]:
     """Return what came of a model."""
     row: dict[str, Any] = {
         "model": name, "package": MODELS[name].package, "type": type_, "batch": batch, "kind": kind,
-        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
+        **measured_with(),
     }  # fmt: skip
     began = time.perf_counter()
     function, args, keywords = prepared(name, type_, batch, trains=kind == "step")
@@ -164,6 +175,7 @@ def main() -> None:
     )
     parser.add_argument("--add-to", type=Path, required=True)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it has started ends, too
     try:
         if chosen.peers:
             from depgraph.samples.models.peers import peers_of

@@ -78,12 +78,12 @@ def test_views_of_known_operators_meet_byte_by_byte(one, other, do_meet):
 @pytest.mark.parametrize("name", ["unique_dim", "no_such_operator", "mine::mix"])
 def test_of_other_operators_the_whole_storages_count_and_may_be_written(name):
     """Also where its schema says that it only reads, and for two of them that share an input."""
-    first = operator(name, [ROWS[0]], [Y])
-    units, reasons = waits(first, operator("relu", [ROWS[1]], [Z]))
+    first, codes = operator(name, [ROWS[0]], [Y]), {"k": KernelCode()}
+    units, reasons = waits(first, operator("relu", [ROWS[1]], [Z]), codes=codes)
     assert units[1] == [0]
     name = name if ":" in name else f"aten::{name}"
     assert reasons == {f"{name}: not in the table of operators"}
-    assert waits(operator("relu", [X], [A]), first)[0][1] == [0]
+    assert waits(operator("relu", [X], [A]), first, codes=codes)[0][1] == [0]
 
 
 def test_a_known_operator_of_tensors_that_are_not_strided_is_not_known():
@@ -99,8 +99,22 @@ def test_statistics_that_no_schema_names_are_written():
 
 def test_what_kernels_of_other_operators_have_pointers_to_counts_too():
     kernels = [kernel("k", X), kernel("l", Y, A)]
-    units, _ = waits((operator("mine::mix", [X], [Y]), kernels), operator("relu", [A], [Z]))
-    assert units[1] == [0]
+    for name in ("aten::no_such_operator", "mine::mix"):
+        steps = (operator(name, [X], [Y]), kernels), operator("relu", [A], [Z])
+        units, _ = waits(*steps, codes=dict.fromkeys("kl", KernelCode()))
+        assert units[1] == [0]
+
+
+@pytest.mark.parametrize("codes", [{}, {"k": KernelCode("it uses variables of its module")}])
+def test_an_operator_of_ones_own_keeps_its_place_unless_its_code_says_what_it_reaches(codes):
+    """Two of them may share a counter or a table of pointers, and not a single operand."""
+    mix = [operator("mine::mix", [x], [y]) for x, y in ((X, Y), (Z, A))]
+    units, (reason,) = waits(*mix, operator("relu", [memory(8)], [B]), codes=codes)
+    assert units == [[], [0], [1]]
+    assert reason.startswith("k, a kernel of mine::mix: it")
+    known = captured(*mix, before=10)
+    assert written_outside(known, units_of(known, codes)) == [X, Y, Z, A]
+    assert waits(*mix, codes={"k": KernelCode()})[0] == [[], []]
 
 
 def test_temporaries_keep_their_memory_until_the_operator_has_ended():
@@ -194,7 +208,16 @@ def test_what_is_written_of_the_memory_that_was_there_before():
     found = captured(*steps, before=10)
     outside = written_outside(found, units_of(found, CODES))
     assert outside == [Y, Z, A]
-    assert reached_by_others(found, units_of(found, CODES)) == [Y, Z]
+    assert reached_by_others(found, units_of(found, CODES)) == [Y, Z, A]
+
+
+def test_memory_that_pytorch_did_not_allocate_counts_where_no_operator_runs():
+    """A kernel may add to an array of another library, of which nobody could keep a copy."""
+    array = memory(-2, LIBRARY, start=1 << 40)
+    found = captured(kernel("adds", X, array), before=10)
+    assert reached_by_others(found, units_of(found, CODES)) == [X, array]
+    product = captured((operator("mm", [X], [Y]), [kernel("gemm", array)]), before=10)
+    assert reached_by_others(product, units_of(product, {})) == []
 
 
 def test_what_a_barrier_has_pointers_to_may_be_written():

@@ -5,9 +5,11 @@ python adversarial.py NAME | --list
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import library, nn
@@ -862,6 +864,179 @@ def triton_kernels_with_tables_of_pointers():
     table.copy_(torch.tensor([r.data_ptr() for r in rows[6:]]))
     compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)], rows)
     return fast
+
+
+@program
+def results_put_into_an_empty_view():
+    net, whole = branches(4), torch.zeros(16, 128, device="cuda")
+
+    def run(x):
+        found = [whole.sum(0)]
+        for b in net:
+            torch.mul(b(x), 2.0, out=whole[:0])
+            found.append(whole.sum(0))
+        return torch.stack(found)
+
+    fast = parallel(run, numbers(16, 128))
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)], [whole])
+    return fast
+
+
+@program
+def an_operator_whose_kernels_share_a_variable():
+    """Each call returns what the one before was given: no operand says so."""
+    source = """
+    __device__ float kept[2048];
+    extern "C" __global__ void exchange(const float* x, float* y) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[i] = kept[i];
+        kept[i] = x[i];
+    }
+    """
+    kernel = torch.cuda._compile_kernel(source, "exchange")
+
+    @library.custom_op("adversarial::exchange", mutates_args=())
+    def exchange(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel(grid=(8, 1, 1), block=(256, 1, 1), args=[x, y])
+        return y
+
+    net = branches()
+
+    def run(x):
+        return torch.stack([exchange(x), *(exchange(b(x)) for b in net)])[1:]
+
+    fast = parallel(run, numbers(16, 128))
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)])
+    return fast
+
+
+class Raw:
+    """Memory that PyTorch did not allocate, as Triton takes it."""
+
+    dtype = torch.float32
+
+    def __init__(self, address):
+        self.address = address
+
+    def data_ptr(self):
+        return self.address
+
+
+def copies_through(box):
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def move(x, y, B: tl.constexpr):
+        i = tl.program_id(0) * B + tl.arange(0, B)
+        tl.store(y + i, tl.load(x + i))
+
+    globals()["move"] = move
+    net = branches()
+
+    def run(x):
+        found = []
+        for b in net:
+            move[(8,)](b(x), box, 256)
+            y = torch.empty_like(x)
+            move[(8,)](box, y, 256)
+            found.append(y)
+        return torch.stack(found)
+
+    return run
+
+
+@program
+def triton_kernels_that_meet_in_memory_of_the_host():
+    run = copies_through(torch.zeros(2048).pin_memory())
+    refused(run, numbers(16, 128), ["reaches memory of no tensor"])
+
+
+@program
+def triton_kernels_that_meet_in_memory_of_another_library():
+    from depgraph.torch.driver import Driver
+
+    numbers(1)
+    address = ctypes.c_size_t()
+    need(Driver()._library.cuMemAlloc_v2(ctypes.byref(address), 8192) == 0, "no memory")
+    run = copies_through(Raw(address.value))
+    refused(run, numbers(16, 128), ["reaches memory of no tensor"])
+
+
+@program
+def a_function_that_asks_whether_it_is_captured():
+    net, drop = branches(), nn.Dropout(0.5)
+
+    def run(x):
+        if torch.cuda.is_current_stream_capturing():
+            x = drop(x)
+        return torch.stack([drop(b(x)) for b in net])
+
+    fast = parallel(run, numbers(16, 128))
+    state = torch.cuda.get_rng_state()
+    mine = fast(numbers(16, 128, seed=3))
+    torch.cuda.set_rng_state(state)
+    same(mine, run(numbers(16, 128, seed=3)), "with the same random numbers")
+    return fast
+
+
+@program
+def a_function_that_works_in_threads():
+    net, pool = branches(), ThreadPoolExecutor(2)
+
+    def run(x):
+        stream = torch.cuda.current_stream()
+
+        def work(b):
+            with torch.no_grad(), torch.cuda.stream(stream):
+                return b(x)
+
+        others = [pool.submit(work, b) for b in net[1:]]
+        return torch.stack([net[0](x), *(each.result() for each in others)])
+
+    refused(run, numbers(16, 128), ["threads of its own"])
+
+
+@program
+def one_made_at_its_first_call_inside_another():
+    net, statistics = branches(), nn.BatchNorm1d(128).cuda().requires_grad_(False)
+    inner = depgraph.torch.parallelize(statistics)
+
+    def run(x):
+        return torch.stack([inner(b(x)) for b in net])
+
+    before = copies([*statistics.buffers()])
+    fast = parallel(run, numbers(16, 128))
+    same(copies([*statistics.buffers()]), before, "statistics", rtol=0)
+    plain = lambda x: torch.stack([statistics(b(x)) for b in net])
+    xs = [(numbers(16, 128, seed=i),) for i in range(3)]
+    compare(fast, plain, xs, [*statistics.buffers()])
+    return fast
+
+
+@program
+def a_step_that_rounding_turns_around():
+    """CuDNN adds gradients in any order, and a ReLU makes of a rounded weight another gradient."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        *[
+            m
+            for i in range(6)
+            for m in (nn.Conv2d(3 if not i else 64, 64, 3, 1 + i % 2), nn.BatchNorm2d(64), nn.ReLU())
+        ],
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    ).cuda()  # fmt: skip
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-2, fused=True, capturable=True)
+
+    def step(x):
+        opt.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return parallel(step, numbers(1, 3, 96, 96))
 
 
 @program

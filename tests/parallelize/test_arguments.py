@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from depgraph.errors import ApplyError  # noqa: E402
-from depgraph.torch.arguments import Arguments  # noqa: E402
+from depgraph.torch.arguments import Arguments, own_copies  # noqa: E402
 from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 from depgraph.torch.parallelized import Outputs  # noqa: E402
 
@@ -66,12 +66,30 @@ SHARED = "arguments share memory with each other or with what is changed"
 def test_what_is_changed_must_not_share_memory_with_what_is_used():
     both, state = torch.zeros(6, 4), torch.zeros(3, 4)
     made = arguments(X, X.clone())
-    assert made.matched((both[:3], both[:3]), {})[1] == ""  # nothing is changed
+    assert made.matched((both[:3], both[2:5]), {})[1] == ""  # nothing is changed
     start = state.data_ptr()
     made.note_changed({made.buffers[0].untyped_storage().data_ptr()}, [(start, start + 48)])
     assert made.matched((both[:3], both[3:]), {})[1] == ""
     assert made.matched((both[:3], both[2:5]), {})[1] == SHARED
     assert made.matched((both[:3], state), {})[1] == SHARED
+
+
+def test_a_function_may_ask_whether_two_arguments_are_one():
+    def attend(query, keys):
+        return query * 2 if query is keys else query + keys
+
+    other, one = X + 1, "one tensor is given where the example has two, or two where it has one"
+    two, same = arguments(X, other), arguments(X, X)
+    assert two.matched((other, X), {})[1] == same.matched((other, other), {})[1] == ""
+    assert two.matched((X, X), {})[1] == same.matched((X, other), {})[1] == one
+    assert torch.equal(two.call(attend), X + other)
+    assert torch.equal(same.call(attend), X * 2)
+    assert torch.equal(same.call(attend, own_copies([other, other])), other * 2)
+    assert same.alike([X, other]) == [X, X]
+    named = arguments(3, X, mask=X)
+    assert named.matched((3, other), {"mask": other})[1] == ""
+    assert named.matched((3, other), {"mask": X})[1] == one
+    assert named.alike([3, other, X])[2] is other
 
 
 def test_tensors_elsewhere_are_refused():
@@ -89,7 +107,7 @@ def returned():
         made = arguments(x)
         outputs = made.call(function)
         outside = {t.untyped_storage().data_ptr() for t in state}
-        return Outputs(outputs, made, outside.__contains__), outputs
+        return Outputs(outputs, made, outside), outputs
 
     return make
 
@@ -201,9 +219,8 @@ def copied_out(function, *given):
         return 0
 
     made = arguments(*given)
-    outputs = Outputs(made.call(function), made, lambda _: False)
+    outputs = Outputs(made.call(function), made, set(), copy=copy)
     made.copy_with(copy)
-    outputs.copy_with(copy)
     return outputs.copied_out(given)
 
 

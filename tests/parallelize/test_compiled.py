@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import ModuleType
 
@@ -17,14 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from depgraph.apply.captured import KERNEL  # noqa: E402
 from depgraph.apply.kernel_code import KernelCode  # noqa: E402
-from depgraph.apply.may_sets import conflicts, units_of  # noqa: E402
+from depgraph.apply.may_sets import conflicts, reached_by_others, units_of  # noqa: E402
 from depgraph.errors import ApplyError  # noqa: E402
 from depgraph.torch.allocations import Timeline  # noqa: E402
 from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.capture import describe  # noqa: E402
 from depgraph.torch.compiling import (  # noqa: E402
     allocations_told,
-    refuse_compiled,
+    refuse_unseen,
     without_own_graphs,
 )
 from depgraph.torch.operator_log import OperatorLog, SeenCall, SeenTensor  # noqa: E402
@@ -170,20 +173,40 @@ def test_a_function_inside_with_graphs_of_its_own_is_refused_in_one_line():
         return x
 
     trees = run.__code__.replace(co_filename="torch/_inductor/cudagraph_trees.py")
-    refuse_compiled(lambda: run(X), "f")
+    refuse_unseen(lambda: run(X), "f")
     run.__code__ = trees
     with pytest.raises(ApplyError, match="f calls a function that was compiled with CUDA graphs"):
-        refuse_compiled(lambda: run(X), "f")
+        refuse_unseen(lambda: run(X), "f")
 
 
 def test_where_modes_end_compiling_for_good_compiled_functions_are_refused(backend, monkeypatch):
     function = torch.compile(torch.relu, backend=backend)
     function(X)
-    refuse_compiled(lambda: function(X), "f")
+    refuse_unseen(lambda: function(X), "f")
     monkeypatch.delattr(TorchDispatchMode, "ignore_compile_internals")
-    refuse_compiled(lambda: torch.compiler.disable(torch.relu)(X), "f")
+    refuse_unseen(lambda: torch.compiler.disable(torch.relu)(X), "f")
     with pytest.raises(ApplyError, match=r"f runs a compiled function, which PyTorch .* would not"):
-        refuse_compiled(lambda: function(X), "f")
+        refuse_unseen(lambda: function(X), "f")
+
+
+def test_operators_of_other_threads_would_not_be_noted_and_are_refused():
+    """They could be taken for those of an operator that runs here at the same time."""
+    lines, said = queue.Queue(), "f lets threads of its own work, .*; call all operators in one"
+
+    def in_a_pool():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.relu, X).result()
+
+    def in_a_thread():
+        thread = threading.Thread(target=torch.relu, args=[X])
+        thread.start()
+        thread.join()
+
+    for run in (in_a_pool, in_a_thread, lambda: lines.put(X)):
+        with pytest.raises(ApplyError, match=said):
+            refuse_unseen(run, "f")
+    step = torch.nn.Linear(8, 8)
+    refuse_unseen(lambda: step(torch.ones(8)).sum().backward(), "f")  # a thread of PyTorch's
 
 
 def test_tensors_that_no_operator_allocates_are_taken_for_its_own(monkeypatch):
@@ -218,11 +241,11 @@ class Driver:
         words = self.given[number]
         return [(8 * i, word.to_bytes(8, "little")) for i, word in enumerate(words)]
 
-    def allocation(self, _):
-        return None
+    def allocation(self, address):
+        return (HOST, 8192) if HOST <= address < HOST + 8192 else None
 
 
-BEGIN = 1 << 30
+BEGIN, HOST = 1 << 30, 1 << 40
 SEGMENT = [(BEGIN, BEGIN + (1 << 20))]
 
 
@@ -240,6 +263,16 @@ def test_kernels_wait_for_each_other_by_memory_that_compiled_code_allocated():
     found, described = waits(Driver([a, b], [b, c], [c + 512]), timeline)
     assert [len(node.pointers) for node in described.nodes] == [2, 2, 0]
     assert found == [0, 0b01, 0]
+
+
+def test_kernels_that_meet_in_memory_of_the_host_wait_for_each_other():
+    a, b = BEGIN, BEGIN + 4096
+    timeline = Timeline([], 0, [(a, 64), (b, 64)], set(), SEGMENT)
+    found, described = waits(Driver([a, HOST], [HOST + 4096, b]), timeline)
+    assert found == [0, 0b01]
+    met = described.nodes[0].pointers[1].memory
+    assert reached_by_others(described, units_of(described, {})) == [met]
+    assert (met.start, met.size) == (HOST, 8192)
 
 
 def test_memory_that_was_given_back_meanwhile_counts_as_both():

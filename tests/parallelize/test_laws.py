@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 from depgraph.apply.order import chain, masks_of, reduced  # noqa: E402
 from depgraph.apply.plan import Layout, make_plan  # noqa: E402
-from depgraph.torch.bench import copied, not_close  # noqa: E402
+from depgraph.torch.bench import copied, not_close, other_changes  # noqa: E402
 from depgraph.torch.checking import Checker  # noqa: E402
 
 ROWS, COLUMNS = 8, 16
@@ -48,6 +49,7 @@ OPERATORS = {
     "sorted": lambda a, b, s, v: a.sort(-1).values - b.topk(COLUMNS).values,
     "joined": lambda a, b, s, v: torch.cat([a, b])[::2].contiguous(),
     "kept": lambda a, b, s, v: s.copy_(a * 0.5 + s * 0.1) * 1.0 + b,
+    "into an empty view": lambda a, b, s, v: (torch.mul(a, b, out=s[:0]), s + b)[1],
     "normalised": lambda a, b, s, v: torch.nn.functional.batch_norm(a, s[0], s[1].abs_(), training=True) + b,
     "unknown": lambda a, b, s, v: mix(a, s) + b,
     "seen otherwise": lambda a, b, s, v: a.contiguous().as_strided((COLUMNS, ROWS), (1, COLUMNS)).t() + b,
@@ -170,6 +172,7 @@ def checker_of(program, captured, plan):
         launch=captured.run,
         calls=[partial(program.write, seed) for seed in range(3)],
         results=lambda: program.results(captured.outputs),
+        state=[("", each) for each in program.state],
         restore=program.restore,
         fill=lambda value: [each.fill_(value) for each in kept],
         n=plan.n,
@@ -196,6 +199,22 @@ def test_every_edge_that_is_taken_away_is_noticed(mixture):
     assert all(noticed)
 
 
+def test_only_edges_keep_apart_what_gives_the_same_in_either_order():
+    """Side by side one of two sums may undo the other: no order of them shows it."""
+    program = Program([])
+
+    def run():
+        program.state[0].add_(program.inputs["x"])
+        program.state[0].add_(program.inputs["x"])
+        return ()
+
+    program.run = run
+    captured = captured_on_cpu(run)
+    plan = make_plan(captured.captured)
+    assert checker_of(program, captured, plan).check([]).wrong == ""
+    assert [*plan.edges] == [(0, 1)]
+
+
 def test_a_function_that_a_graph_does_not_repeat_is_noticed(mixture):
     program, _, _, checker = mixture
     program.restore()
@@ -206,3 +225,93 @@ def test_a_function_that_a_graph_does_not_repeat_is_noticed(mixture):
         outputs[0].add_(seed)  # as if the function had counted its calls
         function.append(copied(program.results(outputs)))
     assert checker.differs_from(function).startswith("call 1: 0 differs in ")
+
+
+def test_rounding_that_grows_from_call_to_call_is_no_difference():
+    """As in training: a rounded weight turns a ReLU around, and the next gradient is another one."""
+    program = Program([])
+
+    def run():
+        program.state[0].add_(program.inputs["x"].tanh())
+        return (program.state[0] * 1e5).sin()
+
+    program.run = run
+    captured = captured_on_cpu(run)
+    checker = checker_of(program, captured, make_plan(captured.captured))
+    for growth, wrong in ((1e-6, ""), (1e-2, "call 0: 1 differs in")):
+        program.restore()
+        function = []
+        for seed in range(3):
+            program.write(seed)
+            outputs = program.run()
+            program.state[0].mul_(1 + growth)
+            function.append(copied(program.results(outputs)))
+        assert checker.differs_from(function).startswith(wrong)
+        assert bool(checker.differs_from(function)) == bool(wrong)
+
+
+def test_a_function_that_reads_what_was_left_in_memory_is_noticed():
+    x, left, output = torch.ones(4), torch.zeros(4), torch.zeros(4)
+    checker = Checker(
+        graph=lambda *_: nullcontext(),
+        launch=lambda _: output.copy_(x + left),
+        calls=[lambda: None],
+        results=lambda: [("output", output)],
+        state=[],
+        restore=lambda: None,
+        fill=lambda value: left.view(torch.uint8).fill_(value),
+        n=1,
+        labels=["add"],
+    )
+    assert checker.varies
+    function = [copied([("output", x)])]
+    assert checker.differs_from(function) == "call 0: output differs in 4 of 4 elements"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("makes", "is_noticed"), [(0.0, True), (2.0, True), (-1.0, True), (1.0, False), (1.01, False)]
+)
+def test_a_small_change_of_state_is_compared_with_what_the_function_changes(
+    dtype, makes, is_noticed
+):
+    """A step of an optimizer is less than what rounding may make of a weight."""
+    generator = torch.Generator().manual_seed(0)
+    begin = (0.02 * torch.randn(400, generator=generator)).to(dtype)
+    begin[7] = 10.0  # beside which the step is nothing
+    step = 1e-3 * torch.randn(400, generator=generator).sign()
+    weight = begin.clone()
+    named = [("weight", weight)]
+
+    def launch(_):
+        made = makes * step
+        made[3] *= -1  # of a gradient that is nothing but rounding
+        weight.copy_(weight + made)
+
+    checker = Checker(
+        graph=lambda *_: nullcontext(),
+        launch=launch,
+        calls=[lambda: None] * 2,
+        results=lambda: named,
+        state=named,
+        restore=lambda: weight.copy_(begin),
+        fill=lambda _: None,
+        n=1,
+        labels=["sub"],
+    )
+    function = []
+    weight.copy_(begin)
+    for _ in range(2):
+        weight.copy_(weight + step)
+        function.append(copied(named))
+    said = "call 0: weight is changed in another way" if is_noticed else ""
+    assert checker.differs_from(function) == said
+
+
+def test_state_that_is_only_rounded_otherwise_is_not_changed_in_another_way():
+    """A table that each call makes anew: the function finds it as it was, but for rounding."""
+    table = torch.linspace(0.1, 3.0, 100)
+    before, wanted = copied([("table", table)]), copied([("table", table)])
+    found = copied([("table", torch.nextafter(table, torch.tensor(9.0)))])
+    assert other_changes(before, found, wanted) == ""
+    assert other_changes(before, copied([("table", table * 1.00001)]), wanted) != ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import pytest
@@ -13,6 +14,7 @@ from depgraph.errors import ApplyError  # noqa: E402
 from depgraph.torch import parallel, parallelize  # noqa: E402
 from depgraph.torch.arguments import Arguments  # noqa: E402
 from depgraph.torch.on_demand import OnDemand  # noqa: E402
+from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 from depgraph.torch.parallelized import Parallelized  # noqa: E402
 
 X = torch.arange(8.0)
@@ -70,6 +72,14 @@ def test_names_nested_arguments_and_values_are_told_apart(on_demand, made):
     assert made[3] == ((X,), {"mask": X})
 
 
+def test_one_tensor_given_twice_is_another_kind(on_demand, made):
+    fast = on_demand(lambda x, y: x * 2 if x is y else x + y)
+    for _ in range(2):
+        assert torch.equal(fast(X, X + 1), X * 2 + 1)
+        assert torch.equal(fast(X, X), X * 2)
+    assert len(made) == 2
+
+
 def test_modes_have_graphs_of_their_own(on_demand, made):
     net = torch.nn.Linear(8, 8)
     fast = on_demand(net)
@@ -109,6 +119,67 @@ def test_a_function_that_calls_itself_is_one_graph(made):
     fast = OnDemand(twice, "f", make, 8)
     assert torch.equal(fast(X), X * 2)
     assert len(made) == 1
+
+
+def test_no_graph_is_made_while_one_is_made_of_what_calls_it(on_demand, made):
+    """Its guards would ask for the mode that listens, and it would never run."""
+    fast = on_demand(twice)
+    with OperatorLog(torch.device("cpu")) as log:
+        fast(X)
+    assert (made, [call.name for call in log.calls]) == ([], ["aten::mul.Tensor"])
+    fast(X)
+    assert len(made) == 1
+
+
+def test_while_a_thread_makes_a_graph_others_wait_with_what_shares_its_state(made):
+    """What runs meanwhile is undone: a call of another thread would be, too."""
+    state, inside, may_end = torch.zeros(8), threading.Event(), threading.Event()
+
+    def count(x):
+        return state.add_(x) * 1
+
+    def make(args, keywords):
+        made.append(args[0].shape[0])
+        if len(made) > 1:
+            before = state.clone()
+            inside.set()
+            may_end.wait(5)
+            state.copy_(before)
+        return Parallelized(count, Arguments(args, keywords, gpu="cpu"), "f")
+
+    fast = OnDemand(count, "f", make, 8)
+    fast(torch.ones(8))
+    threads = [threading.Thread(target=fast, args=(torch.ones(n),)) for n in (1, 8)]
+    threads[0].start()
+    inside.wait(5)
+    threads[1].start()
+    threads[1].join(0.2)
+    may_end.set()
+    for each in threads:
+        each.join()
+    assert torch.equal(state, torch.full((8,), 3.0))
+
+
+def test_while_another_graph_is_made_the_function_itself_runs_and_later_a_graph(monkeypatch):
+    waits, may_end = threading.Event(), threading.Event()
+
+    def make(request):
+        if request.name == "slow":
+            waits.set()
+            may_end.wait(5)
+        return parallelized(1)
+
+    monkeypatch.setattr(parallel, "_parallelize", make)
+    slow, fast = parallelize(lambda x: x, name="slow"), parallelize(twice, name="fast")
+    thread = threading.Thread(target=slow, args=(X,))
+    thread.start()
+    waits.wait(5)
+    assert torch.equal(fast(X), X * 2)
+    assert fast.reports == []
+    may_end.set()
+    thread.join()
+    fast(X)
+    assert len(fast.reports) == 1
 
 
 def test_an_error_of_the_function_is_its_own_and_nothing_is_kept(on_demand):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from depgraph.torch.arguments import Arguments  # noqa: E402
-from depgraph.torch.parallelized import Outputs, Parallelized, Ready  # noqa: E402
+from depgraph.torch.parallelized import Outputs, Parallelized, Ready, Replay  # noqa: E402
 
 X = torch.arange(8.0)
 
@@ -45,21 +46,20 @@ def gpu(monkeypatch):
 class Fake:
     """A graph that does what the function does, or something wrong."""
 
-    def __init__(self, function, *, is_pure=True, wrong=0.0, state=(), **more):
+    def __init__(self, function, *, is_pure=True, wrong=0.0, state=(), gradients=((), ()), **more):
         self.reason, self.runs, self.wrong = "", 0, wrong
         self.arguments = Arguments(X, gpu="cpu")
         self.function, self.state = function, list(state)
         outputs = self.arguments.call(function)
-        self.outputs = Outputs(outputs, self.arguments, lambda _: False)
+        self.outputs = Outputs(outputs, self.arguments, set())
         self.written = [t for _, t in self.outputs.tensors]
         self.fast = Parallelized(function, self.arguments, "f", **more)
         self.fast.set_ready(
             Ready(
-                replay=self.replay, replay_plainly=self.plainly, outputs=self.outputs,
-                plain_outputs=self.outputs, guards=SimpleNamespace(
-                    failed=lambda: self.reason, in_other_modes=lambda: ""
-                ),
-                device=torch.device("cpu"), set_gradients=lambda: None,
+                graph=Replay(self.replay, self.outputs, gradients[0]),
+                plain=Replay(self.plainly, self.outputs, gradients[1]),
+                guards=SimpleNamespace(failed=lambda: self.reason, in_other_modes=lambda: ""),
+                device=torch.device("cpu"),
                 state=[(str(i), t) for i, t in enumerate(self.state)], is_pure=is_pure, held=None,
                 lanes=SimpleNamespace(release=lambda: None),
             )
@@ -158,6 +158,42 @@ def test_verifying_changes_state_once():
     total.zero_()
     assert torch.equal(fake.fast(X), X)
     assert torch.equal(fake.fast(X), X * 2)
+
+
+def test_gradients_are_verified_and_those_of_the_graph_that_runs_are_handed_out():
+    weight = torch.ones(8, requires_grad=True)
+    mine, plain = torch.zeros(8), torch.zeros(8)
+    fake = Fake(
+        twice, is_pure=False, verify_every=2, gradients=([(weight, mine)], [(weight, plain)])
+    )
+
+    def launch(gradient, wrong):
+        fake.plainly()
+        gradient.copy_(fake.arguments.buffers[0] + wrong)
+
+    ready = fake.fast._ready
+    ready.graph = replace(ready.graph, run=lambda: launch(mine, 1.0))
+    ready.plain = replace(ready.plain, run=lambda: launch(plain, 0.0))
+    fake.fast(X)
+    assert weight.grad is mine
+    with pytest.warns(RuntimeWarning, match=r"f: call 2: gradient 0 differs in 8 of 8 elements"):
+        fake.fast(X + 1)
+    assert torch.equal(weight.grad, X + 1)
+    fake.fast(X + 2)
+    assert torch.equal(weight.grad, X + 2)
+
+
+def test_what_is_changed_in_place_is_verified():
+    fake = Fake(lambda x: x.add_(1), is_pure=False, verify_every=1)
+    fake.arguments.note_changed({fake.arguments.buffers[0].untyped_storage().data_ptr()}, [])
+    buffer = fake.arguments.buffers[0]
+    ready = fake.fast._ready
+    ready.graph = replace(ready.graph, run=lambda: buffer.add_(2))
+    ready.plain = replace(ready.plain, run=lambda: buffer.add_(1))
+    x = X.clone()
+    with pytest.warns(RuntimeWarning, match=r"f: call 1: .* differs in 8 of 8 elements"):
+        fake.fast(x)
+    assert torch.equal(x, X + 1)
 
 
 def test_attributes_are_those_of_the_function():

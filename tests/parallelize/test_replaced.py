@@ -70,6 +70,63 @@ def all_parameters_of_a_module():
     return net, lambda: setattr(net, "_parameters", new)
 
 
+class Adapted(nn.Module):
+    def forward(self, x):
+        return x * self.gain if hasattr(self, "gain") else x
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        state = (*self.parameters(), *self.buffers(), *self.children())
+        return x * (1 + len(state))
+
+
+@case
+def a_parameter_that_a_module_gains():
+    net = nn.Sequential(Adapted())
+    gain = nn.Parameter(torch.zeros(8), requires_grad=False)
+    return net, lambda: net[0].register_parameter("gain", gain)
+
+
+@case
+def a_first_parameter():
+    net = Summed()
+    return net, lambda: net.register_parameter("bias", nn.Parameter(torch.ones(8)))
+
+
+@case
+def another_buffer():
+    net = Summed()
+    net.register_buffer("mean", torch.ones(8))
+    return net, lambda: net.register_buffer("variance", torch.ones(8))
+
+
+@case
+def a_first_module():
+    net = Summed()
+    return net, lambda: net.add_module("head", nn.ReLU())
+
+
+class Defaults:
+    gain, table = 2.0, {"shift": 1.0}
+
+
+class Chosen(Defaults):
+    pass
+
+
+@case
+def a_number_that_a_class_inherits(monkeypatch):
+    return lambda x: x * Chosen.gain, lambda: monkeypatch.setattr(Defaults, "gain", 5.0)
+
+
+@case
+def what_a_dictionary_holds_that_a_class_inherits(monkeypatch):
+    held = {"chosen": Chosen}
+    change = lambda: monkeypatch.setitem(Defaults.table, "shift", 5.0)
+    return lambda x: x + held["chosen"].table["shift"], change
+
+
 @case
 def a_name_that_hides_a_function_of_python():
     own = types.ModuleType("own")

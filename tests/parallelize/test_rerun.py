@@ -69,6 +69,14 @@ def test_a_program_that_does_not_end_is_stopped(checked):
         checked("time.sleep(60)", seconds=1)
 
 
+def test_all_runs_together_have_the_time_that_was_given(checked):
+    with pytest.raises(ApplyError, match="has not ended after 3 s"):
+        checked(
+            "time.sleep(2)\nstage.runs_function()\nos._exit(1)  # twice, and then gently",
+            seconds=3,
+        )
+
+
 def test_a_function_that_asserts_what_was_changed_is_run_again_gently(checked):
     found = checked(
         "stage.runs_function()\n"
@@ -125,6 +133,7 @@ def test_where_no_code_can_be_read_the_check_goes_on_without(checked, monkeypatc
 )
 def test_what_cannot_be_run_again(environment, words, said, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", words)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # left by tests of notebooks
     found = rerun.why_not_again(environment)
     assert found.startswith(said)
     assert bool(found) == bool(said)

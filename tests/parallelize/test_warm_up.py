@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from array import array
+from collections import OrderedDict
 from functools import partial
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -116,6 +120,51 @@ def test_a_value_that_is_bound_anew_in_each_run_is_refused():
     for function, name in ((count, "Counter.calls"), (keep, "Counter.kept"), (collect, "made")):
         with pytest.raises(ApplyError, match=rf"f reads {name}.* and binds something else to it"):
             warmed(function, torch.ones(4))
+
+
+@pytest.mark.parametrize("counter", [np.zeros(1), array("i", [0]), bytearray(1)])
+def test_an_array_that_counts_runs_is_refused(counter):
+    """What it counts to is far away: no run that is compared would show it."""
+
+    def count(x):
+        counter[0] += 1
+        return x * 2 if counter[0] < 100 else x
+
+    with pytest.raises(ApplyError, match="f reads counter and binds something else to it"):
+        warmed(count, torch.ones(4))
+
+
+GENERATORS = {
+    "python": (random.Random(0), lambda chance: chance.random()),  # noqa: S311
+    "numpy": (np.random.default_rng(0), lambda chance: chance.random()),
+    "numpy's old one": (np.random.RandomState(0), lambda chance: chance.rand()),
+    "torch": (
+        torch.Generator().manual_seed(0), lambda chance: float(torch.rand(1, generator=chance))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_a_generator_of_ones_own_that_each_run_draws_from_is_refused(kind):
+    """It leaves out a layer in one of a thousand calls, which no comparison would meet."""
+    chance, draw = GENERATORS[kind]
+    layer = nn.Module()
+    layer.chance, layer.forward = chance, lambda x: x if draw(layer.chance) < 0.001 else x * 2
+    with pytest.raises(ApplyError, match=r"f reads .*chance and binds something else to it"):
+        warmed(layer, torch.ones(4))
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_dictionary_whose_order_each_run_changes_is_refused(kind):
+    held = kind(a=1.0, b=2.0)
+
+    def take_turns(x):
+        name = next(iter(held))
+        held[name] = held.pop(name)
+        return x * held[name]
+
+    with pytest.raises(ApplyError, match="f reads held and binds something else to it"):
+        warmed(take_turns, torch.ones(4))
 
 
 def test_a_result_that_needs_gradients_is_refused_and_nothing_is_changed(net):

@@ -264,6 +264,29 @@ def test_what_a_step_of_training_would_see_is_noticed(change):
     assert guards.failed() != ""
 
 
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_gradients_that_a_call_adds_to_count_and_others_do_not(is_noticed):
+    """`optimizer.zero_grad()` lets go of them: a graph would add to what nobody has any more."""
+    layer = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def function(x):
+        loss = layer(x).square().sum()
+        if is_noticed:
+            loss.backward()
+        return loss.detach()
+
+    layer(X).sum().backward()
+    guards = guarded(function, X)
+    assert guards.failed() == ""
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert guards.failed() == ""
+    optimizer.zero_grad()
+    said = "layer.weight.grad was replaced or changed" if is_noticed else ""
+    assert guards.failed() == said
+
+
 def test_a_hook_of_every_module_that_is_gone_counts():
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     guards = guarded(nn.Linear(4, 4).requires_grad_(requires_grad=False), X)
@@ -327,6 +350,8 @@ def test_what_is_too_large_to_be_looked_at_is_refused():
         guarded(Scaled(lambda m, x: x * m.kept[3], kept=[1.0] * 20_001), X)
     with pytest.raises(ApplyError, match=r"function\.kept holds too much"):
         guarded(Scaled(lambda m, x: x * float(m.kept[3]), kept=np.ones(1 << 16)), X)
+    with pytest.raises(ApplyError, match=r"function\.kept\['a'\] holds too much"):
+        guarded(Scaled(lambda m, x: x * float(m.kept["a"][3]), kept={"a": np.ones(1 << 16)}), X)
 
 
 def of_the_host(function, *inputs):
