@@ -22,7 +22,7 @@ from overlapped import overlap_tables
 from pages import replace_tables
 from rows import Row, summary
 
-from depgraph.gpu.model_file import with_errors
+from depgraph.gpu.model import with_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

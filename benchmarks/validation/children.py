@@ -17,9 +17,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from pages import replace_tables
 
+from depgraph.reproduce.papers import described, measurements
 from depgraph.reproduce.programs import makespan
 from depgraph.reproduce.programs import scenario_of as described_on
-from depgraph.reproduce.spawn import described, measurements
 
 if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario

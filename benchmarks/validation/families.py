@@ -1,7 +1,8 @@
 """Errors of predictions by family, from programs that nothing was fitted to.
 
 Which those are is a rule: half 1 of each file, by the last bit of the CRC-32 of a program's name
-(``samples/validation/programs.py``), and what no constant was ever fitted to. Collectives are in no
+(``samples/validation/programs.py``), and what no constant was ever fitted to: all that was measured
+later. Collectives are in no
 family: those that were measured began 15 us after what ran beside them, and nobody's do.
 """
 
@@ -18,10 +19,13 @@ from rows import Row
 from depgraph.analysis.measured_programs import errors_of
 
 if TYPE_CHECKING:
-    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.gpu.model import MeasuredErrors
 
-FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen")}
+FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen", "h200-later")}
 """GPU model to files of programs that were measured on it."""
+
+CHAINS = {"h100_sxm": ("h100-hardware",), "h200": ("h200-hardware", "h200-pdl")}
+"""GPU model to files of chains that were launched programmatically on it."""
 
 
 def rows(model: str) -> list[Row]:
@@ -29,7 +33,8 @@ def rows(model: str) -> list[Row]:
     found = []
     for name in FILES[model]:
         found += [*measured.graphs(name), *measured.streams(name)]
-    found += measured.programmatic(FILES[model][0])
+    for name in CHAINS[model]:
+        found += measured.programmatic(name)
     if model == "h100_sxm":
         runs = [*children.runs(), *children.searches()]
         found += [

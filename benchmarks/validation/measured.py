@@ -14,15 +14,18 @@ from depgraph.analysis.measured_programs import (
     MeasuredProgram,
     Measurements,
     predict_graph,
+    predict_streams,
 )
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import find_mechanisms, parse_cost
 from depgraph.mechanisms.predicted_time import predicted_time
-from depgraph.mechanisms.streams import Streams
 from depgraph.parsers.measurements import read_measurements
 from depgraph.system.text import counted
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
+LATER = ("h200-later",)
+"""Files of programs that no constant was fitted to, whatever their names."""
+_REGISTERS = 32  # of a thread of a chain's kernels
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 
 
@@ -44,33 +47,10 @@ def graphs(name: str) -> list[Row]:
             rows.append(
                 Row(
                     name, program.name, "cuda-graph", program.serial, each.time, each.measured,
-                    each.family, program.half,
+                    each.family, half_of(name, program),
                 )
             )  # fmt: skip
     return rows
-
-
-def streams_of(program: MeasuredProgram) -> list[int]:
-    """Return the stream of each kernel, as ``samples/validation/measure.py`` chose them.
-
-    An operation goes where the last one is that it waits for or comes after anyway, so that streams
-    add no order.
-    """
-    operation = [kernel.operation for kernel in program.kernels]
-    needs: list[set[int]] = [set() for _ in range(1 + max(operation))]
-    for source, target in program.edges:
-        if operation[source] != operation[target]:
-            needs[operation[target]].add(operation[source])
-    before: list[set[int]] = []
-    last: list[int] = []
-    chosen: list[int] = []
-    for i, direct in enumerate(needs):
-        before.append(direct.union(*(before[j] for j in direct)))
-        free = [s for s, end in enumerate(last) if end in before[i]]
-        best = next((s for s in free if last[s] in direct), free[0] if free else len(last))
-        last[best : best + 1] = [i]
-        chosen.append(best)
-    return [chosen[i] for i in operation]
 
 
 @cache
@@ -78,25 +58,23 @@ def streams(name: str) -> list[Row]:
     """Predict each program of a file on streams, the host ahead of the GPU."""
     found = measurements(name)
     gpu = load_gpu(found.gpu)
-    ahead = launch_model(LaunchChoice(OF_GPU, {"host": 0.0}), unit="us", gpu=gpu)
-    rows = []
-    for program in found.programs:
-        if program.streams_ahead is None:
-            continue
-        scenario = program.scenario(gpu, "full", streams=streams_of(program)).with_launch(ahead)
-        policy = Streams()
-        rows.append(
-            Row(
-                name, program.name, policy.name, program.serial,
-                predicted_time(policy, scenario).time, program.streams_ahead, policy.family,
-                program.half,
-            )
-        )  # fmt: skip
-    return rows
+    predictions = filter(None, (predict_streams(program, gpu) for program in found.programs))
+    return [
+        Row(
+            name, each.program.name, each.family, each.program.serial, each.time, each.measured,
+            each.family, half_of(name, each.program),
+        )
+        for each in predictions
+    ]  # fmt: skip
 
 
-# How `samples/validation/hardware.cu` launched 20 dependent kernels, and which part of the work of
-# each needs nothing of the one before.
+def half_of(name: str, program: MeasuredProgram) -> int:
+    """Return the half of a program in a file; see `rows.Row`."""
+    return 1 if name in LATER else program.half
+
+
+# How `samples/validation/hardware.cu` and `pdl.cu` launched 20 dependent kernels, and which part of
+# the work of each needs nothing of the one before.
 PDL_MODES = {
     1: ("end", "no trigger", 0.0),
     2: ("early", "early trigger", 0.0),
@@ -107,6 +85,7 @@ NAMES = {
     (0, "end"): "pdl(end)", (0, "early"): "pdl", (1, "end"): "cuda-graph(programmatic,1)",
     (1, "early"): "cuda-graph(programmatic)",
 }  # fmt: skip
+WORK = ("", "dependent sums, ", "reads of the L2 cache and sums, ", "reads of the L2 cache, ")
 
 
 def programmatic(name: str) -> list[Row]:
@@ -115,26 +94,30 @@ def programmatic(name: str) -> list[Row]:
     A kernel takes what it took launched as usual, in the same way, less what the GPU needs between
     two. The host is ahead of the GPU.
     """
-    with lzma.open(FOLDER / f"{name}-hardware.jsonl.xz", "rt") as lines:
+    with lzma.open(FOLDER / f"{name}.jsonl.xz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     gpu = load_gpu(found[0]["gpu"])
     launch = launch_model(LaunchChoice(OF_GPU, {"host": 0.0}), unit="us", gpu=gpu)
-    chains = [row for row in found if row["what"] == "pdl"]
-    plain = {(row["graph"], row["blocks"]): row["us"] for row in chains if row["mode"] == 0}
+    chains = [{"kind": 0, "shared": 0} | row for row in found if row["what"] == "pdl"]
+    keys = ("kind", "threads", "shared", "blocks", "graph")
+    plain = {tuple(row[k] for k in keys): row["us"] for row in chains if row["mode"] == 0}
     rows = []
     for row in (row for row in chains if row["mode"] in PDL_MODES):
         trigger, how, early = PDL_MODES[row["mode"]]
-        blocks, nodes, graph = row["blocks"], row["nodes"], row["graph"]
-        serial = plain[graph, blocks]
+        kind, threads, shared, blocks, graph = (row[k] for k in keys)
+        nodes, serial = row["nodes"], plain[kind, threads, shared, blocks, graph]
         time = serial / nodes - (launch.path if graph else launch.gap).value
-        kernel = MeasuredKernel("spin", (blocks, 1, 1), (row["threads"], 1, 1), 32, 0, time)
+        kernel = MeasuredKernel(
+            "chain", (blocks, 1, 1), (threads, 1, 1), _REGISTERS, shared << 10, time
+        )
         links = [(i, i + 1) for i in range(nodes - 1)]
         program = MeasuredProgram("chain", "chain", 1, [kernel] * nodes, links, serial, row["us"])
-        scenario = program.scenario(gpu, "none").with_launch(launch)
+        scenario = program.scenario(gpu, "full").with_launch(launch)
         (policy,) = find_mechanisms([NAMES[graph, trigger]])
         _, cost, preamble = parse_cost(f"{policy.name}.preamble={early * time}us")
-        found_time = predicted_time(policy, scenario, {policy.name: {cost: preamble}}).time
-        case = f"{counted(blocks, 'block')}, {how}"
+        predicted = predicted_time(policy, scenario, {policy.name: {cost: preamble}}).time
+        size = f"{counted(blocks, 'block')} of {threads}{f' and {shared} KiB' if shared else ''}"
+        case = f"{WORK[kind]}{size}, {how}"
         family = policy.family_of(scenario)
-        rows.append(Row(name, case, policy.label, serial, found_time, row["us"], family))
+        rows.append(Row(name, case, policy.label, serial, predicted, row["us"], family))
     return rows

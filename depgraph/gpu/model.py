@@ -1,41 +1,160 @@
-"""GPU models: packaged ones by name or architecture, and those of a user's file."""
+"""GPU models: what their files may say, packaged ones by name or architecture, files of users."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model_file import (
-    Count,
-    Counts,
-    Errors,
-    Rate,
-    Share,
-    Size,
-    Sizes,
-    SmCount,
-    Sources,
-    Text,
-    Texts,
-    read_sources,
+from depgraph.system.described import (
+    Field,
+    ModelFile,
+    fields_of,
+    items,
+    real,
+    short_text,
+    toml_text,
+    whole,
 )
-from depgraph.system.described import Field, ModelFile, fields_of, short_text
+from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+_LARGEST = 1000  # measured or predicted a thousand times too long
+_Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredErrors:
+    """How far predictions were off for programs of a family that no constant was fitted to."""
+
+    family: Annotated[str, short_text]
+    gpu: Annotated[str, short_text]  # that ran them, as CUDA names it
+    programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
+    mean: _Share  # relative error of the predicted time
+    nine_of_ten: _Share  # of nine programs in ten at most
+    worst: _Share
+    direction: _Share  # of the programs told right to be faster or slower than serial
+    # low, high: at least nine measured times in ten are from `low` to `high` times the predicted
+    low: _Share
+    high: _Share
+
+    def to_toml(self) -> str:
+        """Return the table ``[[errors]]`` of a GPU's file."""
+        lines = ["[[errors]]"]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            shown = toml_text(value) if isinstance(value, str) else f"{round(value, 4):g}"
+            lines.append(f"{each.name} = {shown}")
+        return "\n".join(lines) + "\n"
+
+
+def with_errors(file: str, errors: Iterable[MeasuredErrors]) -> str:
+    """Return the text of a GPU's file with these errors, which replace those that it has."""
+    rest = re.sub(r"\n*^\[\[errors\]\]\n(?:[^\[\n].*\n)*", "\n", file, flags=re.MULTILINE)
+    return "\n".join([f"{rest.rstrip()}\n", *(each.to_toml() for each in errors)])
+
+
+_MOST_ITEMS = 1000
+_LARGEST_SIZE = 1 << 50  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where numbers of a GPU model come from."""
+
+    title: str  # of the document
+    numbers: tuple[str, ...]  # fields of `Gpu` that it gives
+    url: str = ""
+
+
+_count = whole(1, LARGEST_PARAMETER)
+_rate = real(SLOWEST_MEMORY, FASTEST_MEMORY)
+_texts = items(short_text, "a list of texts", most=_MOST_ITEMS)
+
+
+def _share(value: object) -> float:
+    share: float = _rate(value)
+    if share >= 1:
+        raise ValueError("a number below 1")
+    return share
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,15}) ?([KMG])iB", value)):
+        value = int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_SIZE:
+        raise ValueError('a number of bytes, or "N KiB" or "N MiB"')
+    return value
+
+
+def read_sources(value: object) -> tuple[Source, ...]:
+    """Take tables that say where numbers come from."""
+    expected = "tables with title, numbers (names of keys) and perhaps url"
+    if not isinstance(value, list):
+        raise ValueError(expected)  # noqa: TRY004 - what readers raise
+    try:
+        return tuple(
+            Source(
+                short_text(item["title"]),
+                _texts(item["numbers"]),
+                short_text(item["url"]) if "url" in item else "",
+            )
+            for item in value
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ValueError(expected) from None
+
+
+def _errors(value: object) -> tuple[MeasuredErrors, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+        raise ValueError("tables [[errors]], one a family of programs (calibrate anew)")
+    return tuple(map(_errors_of_family, value))
+
+
+def _errors_of_family(value: object) -> MeasuredErrors:
+    known = {field.key: field.read for field in fields_of(MeasuredErrors)}
+    if not isinstance(value, dict) or set(value) != set(known):
+        raise ValueError(f"tables with {', '.join(known)}")
+    read: dict[str, Any] = {}
+    for name, reader in known.items():
+        try:
+            read[name] = reader(value[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return MeasuredErrors(**read)
+
+
+Text = Annotated[str, short_text]
+Texts = Annotated[tuple[str, ...], _texts]
+Count = Annotated[int, _count]
+Counts = Annotated[
+    tuple[int, ...], items(_count, "a list of whole numbers above 0", 1, _MOST_ITEMS)
+]
+SmCount = Annotated[int, whole(1, MOST_SMS)]
+Size = Annotated[int, _size]  # in bytes
+Sizes = Annotated[tuple[int, ...], items(_size, "a list of sizes", 1, _MOST_ITEMS)]
+Rate = Annotated[float, _rate]
+Share = Annotated[float, _share]
+Errors = Annotated[tuple[MeasuredErrors, ...], _errors]
+Sources = Annotated[tuple[Source, ...], read_sources]
+
 
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
 _LONGEST_NAME = 100
+DEFAULT_GPU = "H100 SXM"
 _BRANDS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct")
 _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
-    "contention", "contention_gemm32", "contention_convolution", "block_spread", "kernel_lead_us",
-    "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_root_us",
+    "contention", "contention_gemm32", "contention_convolution", "contention_attention",
+    "contention_rows", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
+    "graph_path_share", "graph_fork_us", "graph_root_us", "graph_leaf_us", "graph_issue_us",
     "graph_launch_us", "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
 )  # fmt: skip
 """Predictions rest on them; they are fitted to measurements."""
@@ -75,9 +194,11 @@ class Gpu:
     graph_path_share: Share | None = None  # that is no more than this part of the next one's time
     graph_fork_us: Rate | None = None  # between a node and one of another branch
     graph_root_us: Rate | None = None  # for each further node that waits for none
+    graph_leaf_us: Rate | None = None  # more of each, for each node that none waits for
+    graph_issue_us: Rate | None = None  # of the host, for each node that waits for none
     graph_launch_us: Rate | None = None  # once
     stream_kernel_us: Rate | None = None  # to take a kernel from one of several streams
-    stream_turn_us: Rate | None = None  # more for the first kernel of each, for each stream
+    stream_turn_us: Rate | None = None  # before the first kernels of n streams, n * n times
     stream_event_us: Rate | None = None  # after an event of another stream
     graph_memory_us: Rate | None = None  # of a memset or a copy, beyond its profiled time
     device_stall_cycles: Rate | None = None  # of a warp by a launch from the device
@@ -87,6 +208,8 @@ class Gpu:
     contention: Rate | None = None  # how blocks on one SM slow each other: see `SmSharing`
     contention_gemm32: Rate | None = None  # the same of products in FP32 without tensor cores
     contention_convolution: Rate | None = None  # the same of convolutions in FP32
+    contention_attention: Rate | None = None  # the same of attention by tiles
+    contention_rows: Rate | None = None  # the same of what reduces, scans or norms rows
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
     errors: Errors = ()  # of predictions with these constants, by family of programs
@@ -100,6 +223,11 @@ class Gpu:
     def vendor(self) -> str:
         """Who makes it."""
         return "AMD" if self.architecture >= _FIRST_AMD else "NVIDIA"
+
+    @property
+    def graph(self) -> str:
+        """What its vendor calls launches that are submitted as one."""
+        return "HIP graph" if self.vendor == "AMD" else "CUDA graph"
 
     @property
     def max_warps_per_sm(self) -> int:
@@ -205,6 +333,11 @@ def load_gpu_file(path: str | Path) -> Gpu:
     gpu = Gpu(**values)
     _check_consistent(file, gpu)
     return gpu
+
+
+def calibrated_gpu(gpu: Gpu) -> Gpu:
+    """Return the GPU whose constants count: the H100 where nobody measured this one."""
+    return load_gpu(DEFAULT_GPU) if gpu.contention is None else gpu
 
 
 def available_gpus() -> list[Gpu]:

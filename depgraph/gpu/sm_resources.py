@@ -1,4 +1,4 @@
-"""What one SM holds, what a block of each kernel takes of it, and how blocks slow each other."""
+"""What one SM holds, and what a block of each kernel takes of it, by the CUDA occupancy rules."""
 
 from __future__ import annotations
 
@@ -7,25 +7,150 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.kernel_classes import contention_of
-from depgraph.gpu.model import Gpu, gpu_for_architecture, load_gpu
-from depgraph.gpu.occupancy import Resource, occupancy
+from depgraph.gpu.model import DEFAULT_GPU, Gpu, gpu_for_architecture, load_gpu
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
 
+Resource = Literal["blocks", "warps", "registers", "shared memory"]
 
-DEFAULT_GPU = "H100 SXM"
+# No SM up to Blackwell has more L1 storage (L1 cache and shared memory together), so a larger
+# request in a trace is not a request but an uninitialised value.
+_LARGEST_L1_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks of a kernel one SM holds at a time, at least 1, and why."""
+
+    blocks_per_sm: int
+    limited_by: tuple[Resource, ...]  # what allows no more: several where they allow the same
+    assumed: tuple[str, ...]  # what was not known or not usable, and what was assumed instead
+    warps_per_block: int
+    registers_per_block: int | None  # with rounding; None if unknown
+    shared_bytes_per_block: int | None  # with rounding and the driver's share; None if unknown
+
+
+def occupancy(
+    gpu: Gpu,
+    *,
+    threads: int,
+    registers: int | None,
+    shared_bytes: int | None,
+    carveout_percent: int | None = None,
+) -> Occupancy:
+    """Return how many blocks one SM holds: the smallest of the four limits of ``cuda_occupancy.h``.
+
+    Registers or shared memory that no thread or block can have (0 or negative registers, more than
+    there are) are taken to be unknown, and what is unknown limits nothing. A block that cannot be
+    launched on this GPU counts as one per SM, and `Occupancy.assumed` says so.
+
+    Parameters
+    ----------
+    registers : int or None
+        Of a thread.
+    shared_bytes : int or None
+        Static and dynamic, of a block.
+    carveout_percent : int, optional
+        Share of the SM's shared memory that the program prefers
+        (``cudaFuncAttributePreferredSharedMemoryCarveout``); default all of it.
+
+    Notes
+    -----
+    The rules of ``cuda_occupancy.h`` (CUDA 13.0):
+
+    - blocks: the SM's block slots;
+    - warps: the SM's warp slots over the warps of a block;
+    - registers: a warp takes ``registers * warp_size``, rounded up to the allocation unit, from one
+      sub-partition of the SM; whole warps fit into each sub-partition; the limit is their number
+      over the warps of a block. A block whose warps, rounded up to the number of sub-partitions,
+      need more than `Gpu.max_registers_per_block` is not launched;
+    - shared memory: the SM's carve-out over the request plus the driver's reserve, rounded up to
+      the allocation unit.
+
+    Traces name neither barriers nor clusters: the limit on barriers never binds for kernels with
+    one barrier, and the placement of clusters is not modelled.
+    """
+    if threads < 1:
+        raise ModelError(f"a block of {threads} threads: expected at least 1")
+    if carveout_percent is not None and carveout_percent not in range(101):
+        raise ModelError(f"carve-out of {carveout_percent} %: expected 0 to 100")
+    warps = -(-threads // gpu.warp_size)
+    limits: dict[Resource, int] = {"blocks": gpu.max_blocks_per_sm}
+    assumed: list[str] = []
+
+    limits["warps"] = gpu.max_warps_per_sm // warps
+    if threads > gpu.max_threads_per_block:
+        limits["warps"] = 0
+        assumed.append(_does_not_fit(gpu, f"{threads} threads", gpu.max_threads_per_block))
+
+    registers_per_block = None
+    if registers is None or not 0 < registers <= gpu.max_registers_per_thread:
+        assumed.append(_unknown("registers per thread", registers))
+    else:
+        per_warp = _round_up(registers * gpu.warp_size, gpu.register_allocation_unit)
+        registers_per_block = per_warp * warps
+        parts = gpu.warp_allocation_granularity
+        if per_warp * _round_up(warps, parts) > gpu.max_registers_per_block:
+            limits["registers"] = 0
+            wanted = f"{threads} threads with {registers} registers each"
+            assumed.append(_does_not_fit(gpu, wanted, gpu.max_registers_per_block))
+        else:
+            warps_per_part = gpu.registers_per_sm // parts // per_warp
+            limits["registers"] = warps_per_part * parts // warps
+
+    shared_per_block = None
+    largest = max(_LARGEST_L1_BYTES, gpu.shared_bytes_per_sm)
+    if shared_bytes is None or not 0 <= shared_bytes <= largest:
+        assumed.append(_unknown("shared memory per block", shared_bytes))
+    else:
+        shared_per_block = gpu.shared_bytes_of_block(shared_bytes)
+        if shared_bytes > gpu.max_shared_bytes_per_block:
+            limits["shared memory"] = 0
+            wanted = f"{shared_bytes} bytes of shared memory"
+            assumed.append(_does_not_fit(gpu, wanted, gpu.max_shared_bytes_per_block))
+        elif shared_per_block > 0:
+            capacity = _shared_capacity(gpu, shared_per_block, carveout_percent)
+            limits["shared memory"] = capacity // shared_per_block
+
+    blocks = min(limits.values())
+    return Occupancy(
+        blocks_per_sm=max(blocks, 1),
+        limited_by=tuple(resource for resource, limit in limits.items() if limit == blocks),
+        assumed=tuple(assumed),
+        warps_per_block=warps,
+        registers_per_block=registers_per_block,
+        shared_bytes_per_block=shared_per_block,
+    )
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _shared_capacity(gpu: Gpu, allocated: int, carveout_percent: int | None) -> int:
+    if carveout_percent is None:
+        return gpu.shared_bytes_per_sm
+    wanted = max(gpu.shared_bytes_per_sm * carveout_percent // 100, allocated)
+    return next(size for size in gpu.shared_carveouts if size >= wanted)
+
+
+def _unknown(what: str, value: int | None) -> str:
+    return f"{what} {'unknown' if value is None else f'unusable ({value})'}: no limit"
+
+
+def _does_not_fit(gpu: Gpu, wanted: str, at_most: int) -> str:
+    return f"a block of {wanted} does not fit on {gpu.name} (at most {at_most}): one block per SM"
+
+
 RESOURCES = ("block slots", "warps", "registers", "shared memory")
 SHARE = "share of the SM"
 # Where a block takes 1/o of each resource these are counted in finer units, so that o blocks of
@@ -76,7 +201,7 @@ class SmResources:
 
         A resource of which no block takes a larger share than of another one never does.
         """
-        placed = np.unique(self.placed, axis=0)
+        placed = self.placed
         kept = list(range(len(self.capacity)))
         for x in reversed(range(len(self.capacity))):
             # Exact in 64 bits: each factor is below 2^30, or there is one resource only.
@@ -134,7 +259,7 @@ def equal_shares(
 ) -> SmResources:
     """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing."""
     # Units of which every 1/o is a whole number: sums stay exact.
-    capacity = min(math.lcm(*np.unique(occupancy[is_kernel]).tolist()), _LARGEST)
+    capacity = min(math.lcm(*set(occupancy[is_kernel].tolist())), _LARGEST)
     need = np.where(is_kernel, capacity // np.maximum(occupancy, 1), 0)[:, None].astype(np.int64)
     return SmResources((SHARE,), np.array([capacity], np.int64), need, need, gpu, assumptions)
 
@@ -145,9 +270,9 @@ def sm_resources(
     """Work out what blocks take of an SM: as stated, as fixed, or by the CUDA occupancy rules."""
     if gpu is None:
         gpu, reason = default_gpu(graph)
-        found = sm_resources(graph, gpu, fixed_occupancy)
-        said = (reason, *found.assumptions)
-        return replace(found, assumptions=said, gpu_is_assumed=True)
+        resources = sm_resources(graph, gpu, fixed_occupancy)
+        assumptions = (reason, *resources.assumptions)
+        return replace(resources, assumptions=assumptions, gpu_is_assumed=True)
     is_kernel = _takes_room(graph)
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
@@ -190,11 +315,12 @@ def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResour
             need[members], placed[members] = fine * taken, fine * allocated
         notes.update(dict.fromkeys(assumed, len(members)))
     kernels = sum(map(len, groups.values()))
-    said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
+    of_all = counted(kernels, "kernel")
+    assumptions = [f"{note} ({count} of {of_all})" for note, count in notes.items()]
     if kernels > 1:
-        said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
-                    f"and {RESOURCES[-1]}")  # fmt: skip
-    return SmResources(RESOURCES, capacity, need, placed, gpu, tuple(said))
+        shared = f"{', '.join(RESOURCES[:-1])} and {RESOURCES[-1]}"
+        assumptions.append(f"blocks of different kernels share an SM by {shared}")
+    return SmResources(RESOURCES, capacity, need, placed, gpu, tuple(assumptions))
 
 
 def _alike(
@@ -256,115 +382,3 @@ def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, s
     if architecture is not None:
         what = f"the trace names sm_{architecture}, of which there is no model"
     return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"
-
-
-# A block that holds an eighth of an SM's registers is a load of 1.
-_FULL_LOAD = 8
-# Read off an H100 and an H200 (samples/validation): an empty SM is set to hold twice the blocks of
-# a kernel and one more, for blocks of up to so many threads, but not to more than so much.
-_SMALL_BLOCK = 512
-_MOST_BLOCKS = 32
-_LARGEST_CHOICE = 132 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class CarveOuts:
-    """Which shares of an SM's L1 cache kernels need as shared memory."""
-
-    shared: int  # place of shared memory among the resources
-    least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
-    chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
-
-    def keep_apart(self, is_kernel: NDArray[np.bool_]) -> bool:
-        """Whether some kernel could not join another one on an SM."""
-        least, chosen = self.least[is_kernel], self.chosen[is_kernel]
-        return bool(len(least) and least.max() > chosen.min())
-
-
-@dataclass(frozen=True, slots=True)
-class SmSharing:
-    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
-
-    slowdown: float
-    # [n_operations] eighths of the registers, times how much sooner than others a kernel fills an
-    # SM; 0 for copies and memsets
-    load: NDArray[np.float64]
-    spread: float  # by what share the work of blocks of one kernel on one SM differs
-    # Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
-    # scenarios that of each operation, in the unit of the durations.
-    lead: float | NDArray[np.float64]
-    carve_outs: CarveOuts | None = None  # None where any two blocks may share an SM
-    # [n_operations] 0 for computation, 1 for communication; None where neither slows the other.
-    side: NDArray[np.int64] | None = None
-    beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
-    full_load: float = _FULL_LOAD  # the most that an SM can hold
-
-    @property
-    def best_throughput(self) -> float:
-        """The most work times load that an SM does in a unit of time: that of a full one."""
-        return self.full_load / (1 + self.slowdown * self.full_load)
-
-
-def sm_sharing(
-    resources: SmResources,
-    functions: Sequence[str] = (),
-    shape: NDArray[np.int64] | None = None,
-    *,
-    carve_outs: bool,
-) -> SmSharing:
-    """Work out how the blocks of a program slow each other.
-
-    Of the forms that were tried on 449 programs measured on an H100 and an H200
-    (``samples/validation``), registers told best how much of an SM a block keeps busy, and the
-    class of a kernel how soon a busy SM gains nothing more.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Name of each operation's kernel, default unknown.
-    shape : int64[n_operations, 3], optional
-        Grids; needed with names.
-    carve_outs : bool
-        Whether kernels that need different ones cannot share an SM.
-    """
-    calibrated = calibrated_gpu(resources.gpu)
-    slowdown = calibrated.contention or 0.0
-    share = resources.largest_shares
-    if resources.names == RESOURCES:
-        registers = resources.need[:, 2] / resources.capacity[2]
-        share = np.where(registers > 0, registers, share)
-    sooner = np.ones(len(share))
-    if functions and shape is not None and slowdown > 0:
-        sooner = contention_of(functions, shape, calibrated) / slowdown
-    return SmSharing(
-        slowdown=slowdown,
-        load=_FULL_LOAD * share * sooner,
-        spread=calibrated.block_spread or 0.0,
-        lead=calibrated.kernel_lead_us or 0.0,
-        carve_outs=_carve_outs(resources) if carve_outs else None,
-        full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
-    )
-
-
-def calibrated_gpu(gpu: Gpu) -> Gpu:
-    """Return the GPU whose constants count: the H100 where nobody measured this one."""
-    return load_gpu(DEFAULT_GPU) if gpu.contention is None else gpu
-
-
-def _carve_outs(resources: SmResources) -> CarveOuts | None:
-    """Return the carve-outs of kernels whose shared memory is known; None if of none."""
-    gpu = resources.gpu
-    fits = resources.names == RESOURCES and resources.capacity[3] == gpu.shared_bytes_per_sm
-    if not fits or len(gpu.shared_carveouts) <= 1:
-        return None
-    sizes = np.array(gpu.shared_carveouts, np.int64)
-
-    def at_least(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-        return sizes[np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)]
-
-    shared, occupancy = resources.placed[:, 3], resources.occupancy
-    small = resources.need[:, 1] * gpu.warp_size <= _SMALL_BLOCK
-    blocks = np.where(small, np.minimum(_MOST_BLOCKS, 2 * occupancy + 1), occupancy)
-    least = at_least(occupancy * shared)
-    chosen = np.minimum(at_least(blocks * shared), at_least(np.array([_LARGEST_CHOICE])))
-    return CarveOuts(shared=3, least=least, chosen=np.maximum(least, chosen))

@@ -9,18 +9,87 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
-from depgraph.system.text import counted, show_number
-from depgraph.timing.estimates import Estimates, estimate_times
-from depgraph.timing.matched_profile import memory_node_times, memory_operations, nor_more
+from depgraph.system.text import counted, kernels_text, nor_more, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
-    from depgraph.timing.matched_profile import Match
+
+
+_SAME_LAUNCH = "the median time of launches of the same function, grid and block"
+_BEYOND = (
+    "the shortest measured time, {floor} {unit}, and what {whose} take beyond it per instruction"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What kernels that were not measured are taken to take."""
+
+    # By kernel, alone on the GPU that was measured; where blocks were, the mean of the kernel's.
+    times: Mapping[int, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # which kernels, and how their times were estimated
+
+
+def estimate_times(
+    measured: NDArray[np.float64],
+    cost: NDArray[np.float64],
+    numbers: NDArray[np.integer],
+    kernels: Sequence[Kernel],
+    unit: str,
+) -> tuple[NDArray[np.float64], Estimates]:
+    """Return the times of all operations, the NaN among the measured estimated; copies take 0.
+
+    A kernel takes as long as launches of the same function with the same grid and block, in the
+    median; else what the shortest measured kernel takes, and beyond that a time in proportion to
+    its cost: the median of launches of the same function, else of all. Without `kernels` all are
+    alike; numbers of copies and memsets are negative.
+
+    A small kernel takes its time to start and to end, however little it does. Half of the kernels
+    of five programs on an H100 were estimated from the other half, 30 times each: the total was off
+    by 11 % on average; in proportion to instructions alone, without the shortest time, by 64 %.
+    """
+    times = np.where(numbers < 0, 0.0, measured)
+    missing = np.flatnonzero(np.isnan(times))
+    known = np.flatnonzero(~np.isnan(times) & (numbers >= 0))
+    if not len(missing):
+        return times, Estimates()
+    floor = float(times[known].min())
+    beyond = (times[known] - floor) / np.maximum(cost[known], 1e-300)
+    launches: dict[int, tuple[Hashable, Hashable]] = {
+        k.operation: (k.name, (k.grid, k.block)) for k in kernels
+    }
+    same_launch: dict[Hashable, list[float]] = {}
+    same_function: dict[Hashable, list[float]] = {}
+    for operation, rate in zip(known.tolist(), beyond.tolist(), strict=True):
+        if operation in launches:
+            launch = launches[operation]
+            same_launch.setdefault(launch, []).append(float(times[operation]))
+            same_function.setdefault(launch[0], []).append(rate)
+    how: dict[str, list[int]] = {}
+    for operation in missing.tolist():
+        launch = launches.get(operation, (None, None))
+        whose, rates = "all kernels", beyond.tolist()
+        if launch[0] in same_function:
+            whose, rates = "launches of the same function", np.array(same_function[launch[0]])
+        reason = _BEYOND.format(floor=show_number(floor), unit=unit, whose=whose)
+        times[operation] = floor + float(np.median(rates)) * cost[operation]
+        if launch in same_launch:
+            reason = _SAME_LAUNCH
+            times[operation] = np.median(same_launch[launch])
+        how.setdefault(reason, []).append(operation)
+    estimated = dict(zip(numbers[missing].tolist(), times[missing].tolist(), strict=True))
+    notes = tuple(
+        f"no measured time of {kernels_text(numbers[which].tolist())}: estimated at {reason} "
+        f"({show_number(float(times[which].sum()))} {unit} in all)"
+        for reason, which in how.items()
+    )
+    return times, Estimates(estimated, notes)
+
 
 _COUNTED = (
     "a block takes as long as it has traced warp instructions: only ratios mean anything; pass "
@@ -217,44 +286,6 @@ def _shared_text(measured: NDArray[np.float64], kernels: int, sms: int) -> str:
     return (
         f"{own}, times {low} to {high}, so that each kernel alone takes its own on {sms} SMs{rest}"
     )
-
-
-def matched_durations(
-    graph: BlockGraph, match: Match, occupancy: NDArray[np.int64], sms: int
-) -> Durations:
-    """Turn measured times of matched kernels into those of blocks; `occupancy` is blocks per SM."""
-    latency = match.profile.launch_latency * match.scale
-    times = np.maximum(match.duration - latency, 0.0)
-    block_times = match.block_times
-    also = " and block times" if block_times else ""
-    durations = scaled_durations(
-        graph,
-        {
-            kernel.kernel: time
-            for kernel, time in zip(match.kernels, times.tolist(), strict=True)
-            if time >= 0
-        },
-        occupancy * sms,
-        unit=match.unit,
-        source=f"kernel times{also} of {match.profile.source.name}",
-        sms=sms,
-        kernels=match.kernels,
-        block_times=block_times,
-    )
-    notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
-    memory = [m for m in memory_operations(match) if m.before is not None]
-    if memory:
-        time = show_number(sum(m.time for m in memory))
-        count = sum(m.count for m in memory)
-        copies = int((graph.kernel < 0).sum())
-        who = "predictions have" if memory_node_times(match, copies) is not None else "nothing has"
-        notes.append(
-            f"memsets and copies between kernels of the profile: {count}, {time} {match.unit} in "
-            f"all; {who} them"
-        )
-    if latency:
-        notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")
-    return replace(durations, assumptions=(*notes, *durations.assumptions))
 
 
 def _costs(graph: BlockGraph) -> NDArray[np.float64]:

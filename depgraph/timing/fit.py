@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.system.text import nor_more
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, nor_more
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import load_gpu
+from depgraph.gpu.model import DEFAULT_GPU, load_gpu
 from depgraph.system.limits import LONGEST_TIME, number
 from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from depgraph.gpu.model import Gpu
     from depgraph.timing.measured_run import MeasuredRun
 
-_REFERENCE = "H100 SXM"
 # Of each time what the model of a GPU calls it, and what people do.
 _TIMES = {
     "host": ("launch_host_us", "host"),
@@ -28,9 +27,11 @@ _TIMES = {
     "path": ("graph_path_us", "on a path"),
     "fork": ("graph_fork_us", "from branch to branch"),
     "root": ("graph_root_us", "a further root"),
+    "leaf": ("graph_leaf_us", "a further root, for each leaf"),
+    "issue": ("graph_issue_us", "of the host, for each root"),
     "graph": ("graph_launch_us", "for launching it"),
     "streamed": ("stream_kernel_us", "a kernel of several streams"),
-    "turn": ("stream_turn_us", "the first of a stream, for each stream"),
+    "turn": ("stream_turn_us", "the first of a stream, for each pair of streams"),
     "event": ("stream_event_us", "an event between streams"),
 }
 NONE, OF_GPU, MEASURED = "none", "gpu", "measured"
@@ -67,10 +68,13 @@ class LaunchModel:
     fork: LaunchTime = LaunchTime()  # the same between nodes of different branches
     # What each kernel after the first costs that waits for no other one of its CUDA graph.
     root: LaunchTime = LaunchTime()
+    # More for each kernel that no other one waits for: each root waits for all of the graph before.
+    leaf: LaunchTime = LaunchTime()
+    issue: LaunchTime = LaunchTime()  # what the host needs to launch a CUDA graph, for each root
     graph: LaunchTime = LaunchTime()  # what launching a CUDA graph needs, once
     # What the GPU needs to take a kernel from one of several streams, in turns.
     streamed: LaunchTime = LaunchTime()
-    turn: LaunchTime = LaunchTime()  # of the first kernel of each, for each of the streams
+    turn: LaunchTime = LaunchTime()  # before the first kernels of n streams, n * n times
     event: LaunchTime = LaunchTime()  # a kernel that waits for one of another stream, on top
     # The part of a kernel's time that the path to it takes at most: short kernels hide it.
     path_share: float = math.inf
@@ -197,7 +201,7 @@ def launch_model(
 
 def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
     """Return the times that the GPU's model states; those it does not state are of the H100."""
-    other = load_gpu(_REFERENCE)
+    other = load_gpu(DEFAULT_GPU)
     times: dict[str, Any] = {}
     for name, (key, _) in _TIMES.items():
         stated = getattr(gpu, key) is not None

@@ -13,9 +13,9 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
-from depgraph.system.text import counted, show_number, show_percent
+from depgraph.system.text import counted, nor_more, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
-from depgraph.timing.matched_profile import PICKS, Match, nor_more
+from depgraph.timing.matched_profile import PICKS, Match
 from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 

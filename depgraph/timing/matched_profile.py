@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.system.text import counted
+from depgraph.graph.lists import distinct
+from depgraph.system.text import counted, show_number
+from depgraph.timing.durations import scaled_durations
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.block_graph import Resources
+    from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
-    from depgraph.timing.launch_sites import Site
-    from depgraph.timing.profile import KernelProfile
+    from depgraph.timing.durations import Durations
+    from depgraph.timing.profile import KernelProfile, Site
     from depgraph.trace.block_spans import BlockSpans
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
@@ -210,7 +212,7 @@ class Match:
     @property
     def measured_sms(self) -> int | None:
         """SMs of the GPU that was measured, if the profile says; GPUs of two sizes are refused."""
-        stated = {int(n) for n in np.unique(self.profile.filled("measured_sms")) if n > 0}
+        stated = {n for n in self.profile.filled("measured_sms").tolist() if n > 0}
         if len(stated) > 1:
             raise ProfileError(
                 self.profile.source,
@@ -225,6 +227,17 @@ class Match:
         names = self.profile.device_names
         devices = self.profile.devices or tuple(names)
         return next((names[d] for d in devices if names.get(d)), None)
+
+    def memory_node_times(self, nodes: int) -> NDArray[np.float64] | None:
+        """Return times of memsets and copies, float64[nodes], in order; None if others are meant.
+
+        Those of the profile are taken for the program's where they are as many.
+        """
+        memory = self.profile.memory
+        if memory is None or memory.start is None or len(memory) != nodes:
+            return None
+        times: NDArray[np.float64] = memory.duration[np.argsort(memory.start, kind="stable")]
+        return times * self.scale
 
 
 def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
@@ -260,7 +273,7 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
             )
     stream = resources.stream
     streams = measured("stream")
-    if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
+    if len(distinct(stream[operation])) == 1 and len(distinct(streams[streams >= 0])) > 1:
         stream = np.where(streams >= 0, streams, stream)
         notes.append("streams taken from the profile: the trace has only one")
     return (
@@ -312,18 +325,6 @@ def memory_operations(match: Match) -> list[MemoryOperations]:
     return found
 
 
-def memory_node_times(match: Match | None, nodes: int) -> NDArray[np.float64] | None:
-    """Return the times of memsets and copies, float64[nodes], in order; None if others are meant.
-
-    Those of the profile are taken for the program's where they are as many.
-    """
-    memory = None if match is None else match.profile.memory
-    if match is None or memory is None or memory.start is None or len(memory) != nodes:
-        return None
-    times: NDArray[np.float64] = memory.duration[np.argsort(memory.start, kind="stable")]
-    return times * match.scale
-
-
 def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return iteration and place of the matched kernel that starts next, -1 where none does."""
     profile, memory = match.profile, match.profile.memory
@@ -339,6 +340,39 @@ def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return place[0, next_row], place[1, next_row]
 
 
-def nor_more(count: int, verb: str, what: str = "") -> str:
-    """Say of how many more than the one that was named the same is not."""
-    return f", nor {verb} {count - 1} more{what}" if count > 1 else ""
+def matched_durations(
+    graph: BlockGraph, match: Match, occupancy: NDArray[np.int64], sms: int
+) -> Durations:
+    """Turn measured times of matched kernels into those of blocks; `occupancy` is blocks per SM."""
+    latency = match.profile.launch_latency * match.scale
+    times = np.maximum(match.duration - latency, 0.0)
+    block_times = match.block_times
+    also = " and block times" if block_times else ""
+    durations = scaled_durations(
+        graph,
+        {
+            kernel.kernel: time
+            for kernel, time in zip(match.kernels, times.tolist(), strict=True)
+            if time >= 0
+        },
+        occupancy * sms,
+        unit=match.unit,
+        source=f"kernel times{also} of {match.profile.source.name}",
+        sms=sms,
+        kernels=match.kernels,
+        block_times=block_times,
+    )
+    notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
+    memory = [m for m in memory_operations(match) if m.before is not None]
+    if memory:
+        time = show_number(sum(m.time for m in memory))
+        count = sum(m.count for m in memory)
+        copies = int((graph.kernel < 0).sum())
+        who = "predictions have" if match.memory_node_times(copies) is not None else "nothing has"
+        notes.append(
+            f"memsets and copies between kernels of the profile: {count}, {time} {match.unit} in "
+            f"all; {who} them"
+        )
+    if latency:
+        notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")
+    return replace(durations, assumptions=(*notes, *durations.assumptions))

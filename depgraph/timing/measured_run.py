@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.lists import distinct
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _shares_launch(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np
 def _between_calls(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""
     issued = profile.filled("issued")[rows]
-    return np.diff(np.unique(issued[issued != UNKNOWN])).astype(np.float64)
+    return np.diff(distinct(issued[issued != UNKNOWN])).astype(np.float64)
 
 
 def _queued_gaps(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.timing.launch_sites import Site
-
     Integers = NDArray[np.int64]
 
 UNKNOWN = -1
@@ -24,6 +22,20 @@ UNKNOWN = -1
 
 KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where in the code a kernel was launched; empty where the profile does not say."""
+
+    op: str = ""  # the innermost operator, such as "aten::addmm"
+    module: str = ""  # from the outermost to the innermost, such as "Block_0/Linear_3"
+    line: str = ""  # the innermost of the program itself, such as "model.py(12): forward"
+    range: str = ""  # annotations and NVTX ranges, the outermost first, such as "step/loss"
+
+
+NOWHERE = Site()
+SITE_COLUMNS = tuple(field.name for field in fields(Site))
 
 
 class Step(NamedTuple):
@@ -213,4 +225,4 @@ class BlockProfile:
 def _distinct(column: Integers | None) -> tuple[int, ...]:
     if column is None:
         return ()
-    return tuple(int(value) for value in np.unique(column) if value != UNKNOWN)
+    return tuple(value for value in sorted(set(column.tolist())) if value != UNKNOWN)

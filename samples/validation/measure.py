@@ -1,6 +1,6 @@
 """Time every program of programs.py on this machine's GPU and write one JSON file.
 
-    python -m depgraph.samples.validation.measure OUT.json [--only TEXT] [--unseen]
+    python -m depgraph.samples.validation.measure OUT.json [--only TEXT] [--set unseen]
 
 Needs PyTorch and a GPU. README.md beside this says what the columns mean; ``depgraph calibrate``
 measures what it needs of them.
@@ -25,7 +25,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from depgraph.samples.validation import write_measurements
-from depgraph.samples.validation.programs import all_programs, build, unseen_programs
+from depgraph.samples.validation.programs import (
+    all_programs,
+    build,
+    later_programs,
+    unseen_programs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +46,7 @@ Event = dict[str, Any]
 """What the profiler wrote of a kernel, a copy or a memset."""
 MARK = "spin_kernel"
 PARTS = ("kernel", "gpu_memcpy", "gpu_memset")
+SETS = {"first": all_programs, "unseen": unseen_programs, "later": later_programs}
 
 
 def summary(times: list[float]) -> list[float]:
@@ -446,11 +452,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="", help="programs whose name holds this")
-    parser.add_argument("--unseen", action="store_true", help="the programs of other sizes")
+    parser.add_argument("--set", choices=SETS, default="first", help="which programs")
     parser.add_argument("--every", type=int, default=1, help="each n-th program")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     options = parser.parse_args()
-    programs = unseen_programs() if options.unseen else all_programs()
+    programs = SETS[options.set]()
     chosen = [p for p in programs if options.only in p.name][:: options.every]
     if not chosen:
         parser.error(f"no program's name holds {options.only!r}")

@@ -359,6 +359,44 @@ def unseen_programs() -> list[Program]:
     ]
 
 
+LATER = (
+    "gemm32:192x512x768", "gemm32:320x320x1536", "gemm32:768x640x384", "gemm32:1280x896x256",
+    "gemm32:96x256x512", "gemm16:512x640x1024", "gemm16:896x896x2048", "gemm16:1280x1536x640",
+    "gemm16:2560x1280x768", "gemm16:192x384x3072", "add:300000", "add:1500000", "add:6000000",
+    "gelu:700000", "gelu:3000000", "lgamma:350000", "sum:384x3072", "sum:2048x1536",
+    "softmax:192x1536", "softmax:1536x1024", "norm:768x768", "norm:3072x512", "conv32:2x96x28",
+    "conv32:4x48x40", "conv16:8x128x28", "conv16:4x96x40", "attention:1x6x768x64",
+    "attention:2x8x384x128", "attention:4x12x256x64", "transpose:1536x1024", "gather:8192x384",
+    "cumsum:192x3072", "linear:48x384x768", "linear:96x640x320", "relu:1200000",
+)  # fmt: skip
+
+
+def later_programs() -> list[Program]:
+    """Programs of yet other sizes, made after errors of the two sets before were looked at."""
+    pick = random.Random(11)
+    found = []
+    for i in range(72):
+        chain = [pick.choice(LATER) for _ in range(pick.choice((2, 2, 3, 4, 6)))]
+        found.append(branches(pick.choice((2, 3, 4, 6, 8, 12, 16)), chain, f"later-chains-{i}"))
+    for i in range(56):
+        a, b = pick.sample(LATER, 2)
+        found.append(fan([a, b], f"later-pair{i}-{a}-{b}", "pair"))
+    for i, kernel in enumerate(LATER):
+        found.append(fan([kernel] * pick.choice((2, 3, 4, 6, 10)), f"later-fan{i}-{kernel}", "fan"))
+    for i in range(32):
+        kernels = [pick.choice(LATER) for _ in range(pick.choice((3, 4, 6, 8, 12)))]
+        found.append(fan(kernels, f"later-mixed{len(kernels)}-{i}", "mixed"))
+    found += [random_graph(300 + i, 6 + i, LATER) for i in range(20)]
+    found += [
+        mixture_of_experts(6, 96, 3),
+        mixture_of_experts(14, 80, 2),
+        transformer(640, 160, "later-gpt-640"),
+        transformer(320, 96, "later-gpt-320"),
+    ]
+    pick.shuffle(found)
+    return found
+
+
 def all_programs() -> list[Program]:
     """Every program, in a fixed order."""
     found = [

@@ -1,7 +1,5 @@
 """GPU models: what they say, how they are found, and the occupancy they give."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -17,14 +15,15 @@ from hypothesis import strategies as st
 from depgraph.errors import ModelError
 from depgraph.gpu.model import (
     Gpu,
+    MeasuredErrors,
     available_gpus,
     compiler_target,
     gpu_for_architecture,
     load_gpu,
     load_gpu_file,
+    with_errors,
 )
-from depgraph.gpu.model_file import MeasuredErrors, with_errors
-from depgraph.gpu.occupancy import occupancy
+from depgraph.gpu.sm_resources import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = available_gpus()

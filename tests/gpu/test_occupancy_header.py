@@ -1,7 +1,5 @@
 """Occupancy against NVIDIA's own calculator, cuda_occupancy.h, compiled here."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from depgraph.gpu.model import load_gpu_file
-from depgraph.gpu.occupancy import occupancy
+from depgraph.gpu.sm_resources import occupancy
 
 CONFIGURATIONS = 3000
 ARCHITECTURES = [61, 70, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121]

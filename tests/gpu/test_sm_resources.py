@@ -11,8 +11,7 @@ from small_graphs import graph_of, kernels_of, resources_of, shares_of
 from depgraph.analysis.bound import bound
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.gpu.model import load_gpu
-from depgraph.gpu.occupancy import occupancy
-from depgraph.gpu.sm_resources import RESOURCES, sm_resources
+from depgraph.gpu.sm_resources import RESOURCES, occupancy, sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.schedule.policy import Rules

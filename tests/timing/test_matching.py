@@ -7,12 +7,13 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
+import profiles_made
 import pytest
+import small_graphs
 from hypothesis import given
 
 from depgraph.errors import ProfileError
 from depgraph.graph.block_graph import Resources
-from depgraph.graph.program import Kernel
 from depgraph.parsers.profiles import read_profile
 from depgraph.timing.match import match_profile
 from depgraph.timing.matched_profile import (
@@ -29,31 +30,16 @@ from depgraph.trace.names import base_name
 
 def kernels_of(*launches, stream=0, context=0):
     """Return kernels from (name, blocks in the grid)."""
-    return [
-        Kernel(
-            kernel=i, operation=i, name=name, mangled_name=None, trace_id=None, grid_x=size,
-            grid_y=1, grid_z=1, block_x=128, block_y=1, block_z=1, registers=None,
-            shared_bytes=None, architecture=90, stream=stream, context=context, first_block=0,
-            blocks=size, active_blocks=size, accesses=1, instructions=1, read_bytes=4,
-            written_bytes=4, shared_written_bytes=0, untraced=None,
-        )
-        for i, (name, size) in enumerate(launches)
-    ]  # fmt: skip
+    names, sizes = zip(*launches, strict=True) if launches else ((), ())
+    facts = {"registers": None, "shared_bytes": None, "stream": stream, "context": context}
+    return [replace(kernel, **facts) for kernel in small_graphs.kernels_of(sizes, names)]
 
 
 def profile_of(*launches, duration=None, **columns):
-    """Return a profile in nanoseconds from (name, blocks in the grid)."""
-    n = len(launches)
-    return KernelProfile(
-        source=Path("run.json"),
-        format="kineto",
-        unit="ns",
-        name=tuple(name for name, _ in launches),
-        duration=np.arange(1.0, n + 1) * 1000 if duration is None else np.array(duration, float),
-        grid=np.array([(size, 1, 1) for _, size in launches], np.int32).reshape(n, 3),
-        block=np.full((n, 3), (128, 1, 1), np.int32),
-        **{name: np.array(column, np.int64) for name, column in columns.items()},
-    )
+    """Return a profile from (name, blocks in the grid): 1, 2, 3 us if nothing else is said."""
+    times = 1000 * np.arange(1, len(launches) + 1) if duration is None else duration
+    columns = {name: np.array(column, np.int64) for name, column in columns.items()}
+    return profiles_made.profile_of(kernels_of(*launches), times, **columns)
 
 
 STEP = [("gemm", 4), ("bias", 2), ("gemm", 8), ("relu", 2)]

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from profiles_made import profile_of
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.bound import bound
@@ -14,21 +15,19 @@ from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.baselines import serial
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
-from depgraph.scenario.build_scenario import build_scenario
-from depgraph.scenario.memory_traffic import memory_time, touched_bytes
+from depgraph.scenario.build_scenario import build_scenario, memory_time, touched_bytes
 from depgraph.timing.durations import (
     default_durations,
     kernel_makespans,
-    matched_durations,
     measured_block_durations,
     scaled_durations,
 )
 from depgraph.timing.launch_model import LaunchChoice
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import AluUse
+from depgraph.timing.matched_profile import AluUse, matched_durations
 from depgraph.timing.profile import BlockProfile, KernelProfile
 from depgraph.trace.block_spans import BlockSpans
 
@@ -257,19 +256,6 @@ def test_a_kernel_with_block_times_alone_takes_its_time(durations, slots, patch)
 
 
 # The model: all of it together.
-
-
-def profile_of(kernels, duration, **columns):
-    return KernelProfile(
-        source=Path("run.json"),
-        format="kineto",
-        unit="ns",
-        name=tuple(kernel.name for kernel in kernels),
-        duration=np.array(duration, float),
-        grid=np.array([kernel.grid for kernel in kernels], np.int32),
-        block=np.array([kernel.block for kernel in kernels], np.int32),
-        **columns,
-    )
 
 
 SIZES = [40, 200, 3]

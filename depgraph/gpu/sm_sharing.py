@@ -1,0 +1,183 @@
+"""How blocks on one SM slow each other, which cannot share one, and which stand together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.gpu.model import calibrated_gpu
+from depgraph.gpu.sm_resources import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.gpu.model import Gpu
+    from depgraph.gpu.sm_resources import SmResources
+
+_CLASSES = (
+    ("contention_convolution", re.compile(r"[fdw](prop|grad)|conv(?!ert)", re.IGNORECASE)),
+    ("contention_gemm32", re.compile(r"sgemm|f32f32_f32f32|gemmSN", re.IGNORECASE)),
+    ("contention_attention", re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
+    ("contention_rows", re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
+)
+_CLUSTER = re.compile(r"nvjet_sm\d+\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
+_PORTABLE = 8  # blocks of a cluster that any GPU can place: CUDA C++ programming guide
+_FIRST_WITH_CLUSTERS = 90
+
+
+def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
+    """Return the constant of contention of each operation: float64[n_operations].
+
+    Kernels of no class, and GPUs whose file has one constant for all, take that one.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Names; empty where they are not known.
+    """
+    usual = gpu.contention or 0.0
+    found = np.full(len(functions), usual)
+    for place, name in enumerate(functions):
+        key = next((key for key, pattern in _CLASSES if pattern.search(name)), None)
+        if key is not None:
+            found[place] = getattr(gpu, key) or usual
+    return found
+
+
+def clusters_of(
+    functions: Sequence[str], shape: NDArray[np.int64], blocks: NDArray[np.int64], gpu: Gpu
+) -> NDArray[np.int64]:
+    """Return how many blocks of each operation are placed together: int64[n_operations].
+
+    cuBLAS names it in its kernels for Hopper, after the tile and the depth and stages of its
+    pipeline: ``nvjet_sm90_tst_64x48_64x15_2x4_h_bz_NNT`` runs in clusters of 2 x 4.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Names; empty where they are not known.
+    shape : int64[n_operations, 3]
+        Grids; where they are not of as many blocks as a program has, no cluster is told.
+    blocks : int64[n_operations]
+    """
+    found = np.ones(len(blocks), np.int64)
+    if gpu.architecture < _FIRST_WITH_CLUSTERS or gpu.vendor != "NVIDIA":
+        return found
+    largest = min(_PORTABLE, max(gpu.gpc_sms or (_PORTABLE,)))
+    for place, name in enumerate(functions):
+        named = _CLUSTER.search(name)
+        if named is None or shape[place].prod() != blocks[place]:
+            continue
+        size = int(named[1]) * int(named[2])
+        if size <= largest and blocks[place] % size == 0:
+            found[place] = size
+    return found
+
+
+# A block that holds an eighth of an SM's registers is a load of 1.
+_FULL_LOAD = 8
+# Read off an H100 and an H200 (samples/validation): an empty SM is set to hold twice the blocks of
+# a kernel and one more, for blocks of up to so many threads, but not to more than so much.
+_SMALL_BLOCK = 512
+_MOST_BLOCKS = 32
+_LARGEST_CHOICE = 132 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class CarveOuts:
+    """Which shares of an SM's L1 cache kernels need as shared memory."""
+
+    shared: int  # place of shared memory among the resources
+    least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
+    chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
+
+    def keep_apart(self, is_kernel: NDArray[np.bool_]) -> bool:
+        """Whether some kernel could not join another one on an SM."""
+        least, chosen = self.least[is_kernel], self.chosen[is_kernel]
+        return bool(len(least) and least.max() > chosen.min())
+
+
+@dataclass(frozen=True, slots=True)
+class SmSharing:
+    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
+
+    slowdown: float
+    # [n_operations] eighths of the registers, times how much sooner than others a kernel fills an
+    # SM; 0 for copies and memsets
+    load: NDArray[np.float64]
+    spread: float  # by what share the work of blocks of one kernel on one SM differs
+    # Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
+    # scenarios that of each operation, in the unit of the durations.
+    lead: float | NDArray[np.float64]
+    carve_outs: CarveOuts | None = None  # None where any two blocks may share an SM
+    # [n_operations] 0 for computation, 1 for communication; None where neither slows the other.
+    side: NDArray[np.int64] | None = None
+    beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
+    full_load: float = _FULL_LOAD  # the most that an SM can hold
+
+    @property
+    def best_throughput(self) -> float:
+        """The most work times load that an SM does in a unit of time: that of a full one."""
+        return self.full_load / (1 + self.slowdown * self.full_load)
+
+
+def sm_sharing(
+    resources: SmResources,
+    functions: Sequence[str] = (),
+    *,
+    carve_outs: bool,
+) -> SmSharing:
+    """Work out how the blocks of a program slow each other.
+
+    Of the forms that were tried on 449 programs measured on an H100 and an H200
+    (``samples/validation``), registers told best how much of an SM a block keeps busy, and the
+    class of a kernel how soon a busy SM gains nothing more.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Name of each operation's kernel, default unknown.
+    carve_outs : bool
+        Whether kernels that need different ones cannot share an SM.
+    """
+    calibrated = calibrated_gpu(resources.gpu)
+    slowdown = calibrated.contention or 0.0
+    share = resources.largest_shares
+    if resources.names == RESOURCES:
+        registers = resources.need[:, 2] / resources.capacity[2]
+        share = np.where(registers > 0, registers, share)
+    sooner = np.ones(len(share))
+    if functions and slowdown > 0:
+        sooner = contention_of(functions, calibrated) / slowdown
+    return SmSharing(
+        slowdown=slowdown,
+        load=_FULL_LOAD * share * sooner,
+        spread=calibrated.block_spread or 0.0,
+        lead=calibrated.kernel_lead_us or 0.0,
+        carve_outs=_carve_outs(resources) if carve_outs else None,
+        full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
+    )
+
+
+def _carve_outs(resources: SmResources) -> CarveOuts | None:
+    """Return the carve-outs of kernels whose shared memory is known; None if of none."""
+    gpu = resources.gpu
+    fits = resources.names == RESOURCES and resources.capacity[3] == gpu.shared_bytes_per_sm
+    if not fits or len(gpu.shared_carveouts) <= 1:
+        return None
+    sizes = np.array(gpu.shared_carveouts, np.int64)
+
+    def at_least(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sizes[np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)]
+
+    shared, occupancy = resources.placed[:, 3], resources.occupancy
+    small = resources.need[:, 1] * gpu.warp_size <= _SMALL_BLOCK
+    blocks = np.where(small, np.minimum(_MOST_BLOCKS, 2 * occupancy + 1), occupancy)
+    least = at_least(occupancy * shared)
+    chosen = np.minimum(at_least(blocks * shared), at_least(np.array([_LARGEST_CHOICE])))
+    return CarveOuts(shared=3, least=least, chosen=np.maximum(least, chosen))
