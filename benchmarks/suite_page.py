@@ -1,7 +1,7 @@
-"""Table and figure of docs/suite.md: what the recorded programs of samples/suite show.
+"""Tables and figure of docs/suite.md: what the programs of samples/suite show.
 
-`python benchmarks/suite_page.py` writes both anew; with `--check` it only tells whether the table
-is that of `samples/suite/recorded.json`.
+`python benchmarks/suite_page.py` writes them anew; with `--check` it only tells whether the tables
+are those of `recorded.json` and `launching.json` there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from depgraph.reports.plots.style import Plot, house_style, label_rows, save
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "suite.md"
+SUITE = ROOT / "samples" / "suite"
 LOW, HIGH = 3, 7  # of ten levels
 MECHANISMS = ("cuda-graph", "pdl", "mega(task)", "acs-sw", "acs-hw", "dataflow (oldest-first)")
 ACS_MEAN, ACS_MOST = 1.56, 2.19  # arXiv:2401.12377, abstract
@@ -51,6 +52,25 @@ def table(rows: list[Row]) -> str:
         "| with contention | | | | | | " + " | ".join(f"{m:.2f}x" for m in predicted) + " |"
     )
     return "\n".join([*lines, ""])
+
+
+def launching_table(rows: list[Row]) -> str:
+    """Return a line for each program that launches kernels from the device, over no launches."""
+    names = list(rows[0]["cycles"])[1:]
+    shown = " | ".join(f"`{name}`" for name in names)
+    lines = [
+        f"| program | kernels | launches | {shown} | best T | made by it | by `spawn` |",
+        "|---|---:|---:|" + "---:|" * (len(names) + 3),
+    ]
+    columns = []
+    for row in rows:
+        gains = [row["cycles"]["flat"] / row["cycles"][name] for name in names]
+        columns.append(gains)
+        shown = " | ".join(f"{gain:.2f}x" for gain in gains)
+        made = f"{row['threshold']} | {row['made']['cdp(best)']} | {row['made']['spawn']}"
+        lines.append(f"| {row['name']} | {row['kernels']} | {row['launches']} | {shown} | {made} |")
+    means = " | ".join(f"{geometric_mean(c):.2f}x" for c in zip(*columns, strict=True))
+    return "\n".join([*lines, f"| geometric mean | | | {means} | | | |", ""])
 
 
 def figure(rows: list[Row]) -> Plot:
@@ -99,9 +119,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     is_check = parser.parse_args().check
-    rows = json.loads((ROOT / "samples" / "suite" / "recorded.json").read_text(encoding="utf-8"))
+    rows, launching = (
+        json.loads((SUITE / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("recorded", "launching")
+    )
     page = PAGE.read_text(encoding="utf-8")
     written = replace_tables(page, table(rows), "suite")
+    written = replace_tables(written, launching_table(launching), "launching")
     if is_check:
         sys.exit(written != page)
     PAGE.write_text(written, encoding="utf-8")

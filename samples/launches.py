@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import DepgraphError, InputError
+from depgraph.system.described import toml_text
 from depgraph.system.output import new_file
-from depgraph.system.toml_file import toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -148,34 +148,42 @@ def workload(
     vertex_cycles: float = 4000,
     edge_cycles: float = 600,
     least: int = 1,
+    pattern: str = "all",
 ) -> Iterator[str]:
     """Yield the lines of a described program, in cycles.
 
     Parameters
     ----------
     name : str
-    kernels : sequence of int64[n_threads]
-        Of each kernel the work items of each thread; each kernel waits for the one before.
+    kernels : sequence of int64[n_threads], or of int64[3, n_threads]
+        Of each kernel the work items of each thread; or these, the work of all in the time of one
+        of `edge_cycles`, and the longest. Each kernel waits for the one before.
     block : int
         Threads of a block.
     vertex_cycles, edge_cycles : float
         Time of each thread without its items, half of it before them, and of each item.
     least : int
         Items from which on a thread may launch a child; fewer it always does itself.
+    pattern : str
+        Which blocks wait for which of the kernel before.
     """
     yield f'name = {toml_text(name)}\nunit = "cycles"\n'
-    for k, items in enumerate(kernels):
+    for k, kernel in enumerate(kernels):
+        items, work, longest = (
+            kernel if kernel.ndim > 1 else (kernel, kernel, np.minimum(kernel, 1))
+        )
         thread = np.arange(len(items))
         blocks = -(-len(items) // block)
         own = np.zeros(blocks)
         few = items < least
-        np.maximum.at(own, thread[few] // block, items[few] * edge_cycles)
+        np.maximum.at(own, thread[few] // block, work[few] * edge_cycles)
         durations = (vertex_cycles + own).tolist()
         shown = durations[0] if len(set(durations)) == 1 else durations
         yield f'[[kernel]]\nname = "level {k}"\ngrid = {blocks}\nblock = {block}'
         yield f"duration = {shown}\n"
         if k:
-            yield f'[[dependence]]\nfrom = "level {k - 1}"\nto = "level {k}"\npattern = "all"\n'
+            yield f'[[dependence]]\nfrom = "level {k - 1}"\nto = "level {k}"'
+            yield f'pattern = "{pattern}"\n'
         many = np.flatnonzero(~few & (items > 0))
         if not len(many):
             continue
@@ -186,10 +194,11 @@ def workload(
             ("warp", many % block // _WARP),
             ("items", mine),
             ("child_grid", -(-mine // block)),
-            ("inline", mine * edge_cycles),
+            ("inline", work[many] * edge_cycles),
+            ("child_duration", longest[many] * edge_cycles),
         ):
             yield f"{key} = {values.tolist()}"
-        yield f"child_duration = {edge_cycles}\n"
+        yield ""
 
 
 def _graph(text: str) -> Csr:

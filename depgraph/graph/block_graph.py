@@ -1,29 +1,268 @@
-"""The block graph: who waits for whom, and what is known of the blocks."""
+"""The block graph: which blocks wait for which, in factored form, and what is known of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.factored import FactoredGraph
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, KINDS_WITHOUT_FREES, Basis
-from depgraph.graph.pairs import PairSummary, count_edges_not_in
+from depgraph.graph import graph_jit as compiled
+from depgraph.graph.kinds import (
+    ALL_KINDS,
+    CODES,
+    KIND_NAMES,
+    KIND_OF_CODE,
+    KINDS_WITHOUT_FREES,
+    Basis,
+)
+from depgraph.graph.lists import distinct, gather_lists, list_of_each
+from depgraph.graph.pairs import (
+    EDGE_BATCH,
+    GraphArrays,
+    PairSummary,
+    coded_edges,
+    count_edges_not_in,
+    count_pairs,
+)
 from depgraph.trace.records import TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import networkx as nx
     import pandas as pd
     from numpy.typing import NDArray
 
     from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.launches import DeviceLaunches
-    from depgraph.system.arrays import AddressSpaces, BlockTimes, Edges, KernelNumbers, PerOperation
+    from depgraph.graph.program import DeviceLaunches
+    from depgraph.system.arrays import (
+        AddressSpaces,
+        Blocks,
+        BlockTimes,
+        Edges,
+        FirstBlocks,
+        KernelNumbers,
+        Lists,
+        Mask,
+        Offsets,
+        OperationOfBlock,
+        Operations,
+        PerOperation,
+        SetNumbers,
+    )
+
+
+@dataclass(frozen=True)
+class FactoredGraph:
+    """Thread blocks and their dependences, linear in size in what the blocks touch.
+
+    A *set* is a set of blocks of one operation. A *join* says that every block in any of its
+    target sets waits for every block in each of its source sets. Blocks of kernel k, copies
+    included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
+    (kernel, copy or memset) in program order.
+    """
+
+    kernel: KernelNumbers
+    first_block: FirstBlocks
+    # Ascending operations of the sets, and members of each set, ascending, too.
+    set_operation: Operations
+    set_offsets: Offsets
+    set_blocks: Blocks
+    # Joins are sorted by target and source; of a pair the certain ones come first, then by kind.
+    join_kind: NDArray[np.uint8]  # index into `KIND_NAMES`
+    join_source_operation: Operations
+    join_target_operation: Operations
+    # Source and target sets of each join.
+    source_offsets: Offsets
+    sources: SetNumbers
+    target_offsets: Offsets
+    targets: SetNumbers
+    join_basis: NDArray[np.uint8] | None = None  # what each rests on, a `Basis`; None: all was seen
+    # [n_set_blocks]: for each member of each set the share of its work before it first touches what
+    # the set shares, rounded up, and after which it has last touched it, rounded down; None where
+    # the trace was read without positions. And how far the two were rounded at most.
+    first_use: NDArray[np.float64] | None = None
+    last_use: NDArray[np.float64] | None = None
+    position_step: float = 0.0
+    counted: tuple[PairSummary, ...] | None = None  # what `pairs` returns, where that is known
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, copies and memsets included."""
+        return int(self.first_block[-1])
+
+    @property
+    def n_operations(self) -> int:
+        """Number of kernels, copies and memsets."""
+        return len(self.kernel)
+
+    @cached_property
+    def operation_of_block(self) -> OperationOfBlock:
+        """Operation of each block: int32[n_blocks]."""
+        return list_of_each(self.first_block)
+
+    @property
+    def set_lists(self) -> Lists:
+        """The blocks of each set."""
+        return self.set_offsets, self.set_blocks
+
+    @property
+    def source_lists(self) -> Lists:
+        """The source sets of each join."""
+        return self.source_offsets, self.sources
+
+    @property
+    def target_lists(self) -> Lists:
+        """The target sets of each join."""
+        return self.target_offsets, self.targets
+
+    def blocks_of(self, lists: Lists, join: int) -> Blocks:
+        """Return the blocks that a join waits for or that wait: those of its list of sets."""
+        offsets, sets = lists
+        own = sets[offsets[join] : offsets[join + 1]]
+        return distinct(gather_lists(*self.set_lists, own)[1])
+
+    @cached_property
+    def basis(self) -> NDArray[np.uint8]:
+        """What each join rests on, a `Basis`: uint8[n_joins]."""
+        return np.zeros_like(self.join_kind) if self.join_basis is None else self.join_basis
+
+    @cached_property
+    def join_certain(self) -> Mask:
+        """Whether each join is certain, not only possible: bool[n_joins]."""
+        return self.basis < Basis.OPAQUE
+
+    @cached_property
+    def join_code(self) -> NDArray[np.uint8]:
+        """Kind and basis of each join in one number, one of `CODES`: uint8[n_joins]."""
+        return CODES[self.join_kind, self.basis]
+
+    def span(self, operation: int) -> tuple[int, int]:
+        """Return the first block of an operation, and how many it has."""
+        first = int(self.first_block[operation])
+        return first, int(self.first_block[operation + 1]) - first
+
+    def joins_between(self, source: int, target: int) -> range:
+        """Return the numbers of the joins between two operations."""
+        # Numbers of another type would copy the columns.
+        ends = np.array([0, 1], np.int32)
+        low, high = np.searchsorted(self.join_target_operation, np.int32(target) + ends).tolist()
+        sources = self.join_source_operation[low:high]
+        begin, end = (low + np.searchsorted(sources, np.int32(source) + ends)).tolist()
+        return range(begin, end)
+
+    @cached_property
+    def arrays(self) -> GraphArrays:
+        """The dependences as compiled code takes them."""
+        return GraphArrays(*(getattr(self, name) for name in GraphArrays._fields))
+
+    def block_names(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the kernel number and the number within the kernel of every block."""
+        operation = self.operation_of_block
+        index = np.arange(self.n_blocks) - self.first_block[operation]
+        return self.kernel[operation].astype(np.int64), index
+
+    def earliest_finish(self, durations: BlockTimes) -> tuple[BlockTimes, Blocks]:
+        """Return when each block ends with unlimited SMs, and which block it waits for last.
+
+        Parameters
+        ----------
+        durations : float64[n_blocks]
+
+        Returns
+        -------
+        finish : float64[n_blocks]
+            In the unit of `durations`. Its maximum is the critical path.
+        critical : int32[n_blocks]
+            -1 for a block that waits for none.
+        """
+        finish, critical = compiled.earliest_finish(self.arrays, durations)
+        return finish, critical
+
+    def longest_path(self, durations: BlockTimes) -> float:
+        """Return the length of the longest path, which is the critical path."""
+        return float(self.earliest_finish(durations)[0].max(initial=0.0))
+
+    def longest_tail(self, durations: BlockTimes) -> BlockTimes:
+        """Return the longest path from the start of each block to the end: float64[n_blocks]."""
+        tail: BlockTimes = compiled.longest_tail(self.arrays, durations)
+        return tail
+
+    @cached_property
+    def _pairs(self) -> tuple[PairSummary, ...]:
+        if self.counted is not None:
+            return self.counted
+        return tuple(count_pairs(self.arrays, self.kernel, self.join_certain))
+
+    def pairs(self) -> list[PairSummary]:
+        """Count the distinct edges of each pair of operations that depend on one another.
+
+        Returns
+        -------
+        list of PairSummary
+            In the order of the target, then of the source.
+        """
+        return list(self._pairs)
+
+    def edges(self, batch: int = EDGE_BATCH) -> Iterator[Edges]:
+        """Yield the expanded edges in batches: source block, target block, kind.
+
+        Parameters
+        ----------
+        batch : int
+            Edges a batch holds at most; raised where a single block has more.
+
+        Yields
+        ------
+        source, target : int32[n]
+            Global block numbers.
+        kind : uint8[n]
+            Index into `KIND_NAMES`. Each edge and kind occurs once, certain or only possible.
+        """
+        for source, target, code in coded_edges(self.arrays, batch):
+            yield source, target, KIND_OF_CODE[code]
+
+    def with_dependences_of(self, other: FactoredGraph) -> Self:
+        """Return the graph with the sets and joins of another one over the same blocks."""
+        return replace(self, **{f.name: getattr(other, f.name) for f in fields(FactoredGraph)})
+
+    def only_joins(self, is_kept: Mask) -> Self:
+        """Return the graph with some of its joins, and the sets that they need."""
+        if is_kept.all():
+            return self
+        kept = np.flatnonzero(is_kept)
+        source_offsets, sources = gather_lists(*self.source_lists, kept)
+        target_offsets, targets = gather_lists(*self.target_lists, kept)
+        is_used = np.zeros(len(self.set_operation), np.bool_)
+        is_used[sources] = True
+        is_used[targets] = True
+        used = np.flatnonzero(is_used)
+        number = (np.cumsum(is_used) - 1).astype(np.int32)
+        set_offsets, set_blocks = gather_lists(*self.set_lists, used)
+
+        def of_members(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+            return None if values is None else gather_lists(self.set_offsets, values, used)[1]
+
+        return replace(
+            self,
+            set_operation=self.set_operation[used],
+            set_offsets=set_offsets,
+            set_blocks=set_blocks,
+            join_kind=self.join_kind[kept],
+            join_basis=None if self.join_basis is None else self.join_basis[kept],
+            join_source_operation=self.join_source_operation[kept],
+            join_target_operation=self.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=number[sources],
+            target_offsets=target_offsets,
+            targets=number[targets],
+            first_use=of_members(self.first_use),
+            last_use=of_members(self.last_use),
+            counted=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +290,21 @@ class Resources:
 
 @dataclass(frozen=True)
 class BlockGraph(FactoredGraph):
-    """The dependences between thread blocks, and what is known of the program.
+    """The dependences between thread blocks, and what is known of the program."""
 
-    Attributes
-    ----------
-    kernel, first_block, ...
-        As in `FactoredGraph`.
-    kinds : frozenset of str
-        Kinds of dependence that were looked for.
-    cost : float64[n_blocks] or None
-        Work of each block as the trace shows it, in warp instructions.
-    duration : float64[n_blocks] or None
-        How long each block runs, where the input says so.
-    occupancy : int64[n_operations] or None
-        Resident blocks per SM, 0 where unknown, where the input says so.
-    space : int32[n_operations] or None
-        Number of the address space of each operation, where there are several.
-    frees : Footprints or None
-        Memory that was freed, and in place of a block the operation after that; None where frees
-        are not known.
-    copies : mapping
-        What each copy or memset is, such as "memset", by its number below 0.
-    launches : DeviceLaunches or None
-        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
-    """
-
-    kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)
-    cost: NDArray[np.float64] | None = None
+    kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)  # that were looked for
+    cost: BlockTimes | None = None  # work of each block in the trace, in warp instructions
     resources: Resources | None = None
+    # How long each block runs, where the input says so; of those that launch, their own work.
     duration: BlockTimes | None = None
     duration_unit: str = "us"
+    # Resident blocks per SM, where the input says so: 0 where it does not.
     occupancy: PerOperation | None = None
-    space: AddressSpaces | None = None
+    space: AddressSpaces | None = None  # where there are several
+    # Memory that was freed, and in place of a block the operation after that; None: not known.
     frees: Footprints | None = None
-    copies: Mapping[int, str] = field(default_factory=dict)
+    copies: Mapping[int, str] = field(default_factory=dict)  # such as "memset", by number below 0
+    launches: DeviceLaunches | None = None  # child kernels that blocks can launch
 
     @property
     def known_kinds(self) -> frozenset[str]:
@@ -95,13 +315,8 @@ class BlockGraph(FactoredGraph):
         """Name a copy or memset by what it is and its place among them: ``memset 3``."""
         return f"{self.copies.get(number, TO_DEVICE)} {-1 - number}"
 
-    launches: DeviceLaunches | None = None
-
     def certain(self) -> BlockGraph:
-        """Return the graph without its possible joins: this graph itself, if it has none.
-
-        What is certain bounds every schedule; what claims to be reached obeys the whole graph.
-        """
+        """Return the graph without its possible joins: this graph itself, if it has none."""
         return self._certain
 
     @cached_property
@@ -109,10 +324,7 @@ class BlockGraph(FactoredGraph):
         return self.only_joins(self.join_certain)
 
     def without_units(self) -> BlockGraph:
-        """Return the graph as if no kernel had blocks that wait for one another.
-
-        Blocks of other kernels then wait for those that they depend on, not for the whole kernel.
-        """
+        """Return the graph as if no kernel had blocks that wait for one another."""
         if self.join_basis is None:
             return self
         return self.only_joins(self.join_basis != Basis.UNIT)
@@ -140,13 +352,7 @@ class BlockGraph(FactoredGraph):
         return replace(self.only_joins(is_kept), kinds=self.kinds & chosen)
 
     def count_edges_not_in(self, other: BlockGraph) -> int:
-        """Count the distinct certain edges and kinds that this graph has and `other` lacks.
-
-        Parameters
-        ----------
-        other : BlockGraph
-            Over the same blocks, at another granularity for instance.
-        """
+        """Count the certain edges and kinds that this graph has and another of the blocks lacks."""
         return count_edges_not_in(self.certain().arrays, other.certain().arrays)
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
@@ -163,57 +369,36 @@ class BlockGraph(FactoredGraph):
         ModelError
             If `level` is neither.
         """
+        import networkx as nx
+
+        result: nx.DiGraph[Any] = nx.DiGraph()
         if level == "kernel":
-            return kernel_digraph(self.kernel, np.diff(self.first_block), self.pairs())
-        if level == "block":
-            names = zip(*(column.tolist() for column in self.block_names()), strict=True)
-            return block_digraph(list(names), self.edges())
-        raise ModelError(f"level {level!r}: give 'kernel' or 'block'")
+            for number, n in zip(self.kernel.tolist(), np.diff(self.first_block), strict=True):
+                result.add_node(number, blocks=int(n))
+            for pair in self.pairs():
+                counts = {name: getattr(pair, name) for name in _COUNTS}
+                result.add_edge(pair.source, pair.target, **counts, pattern=pair.pattern.value)
+        elif level == "block":
+            kernel, index = (column.tolist() for column in self.block_names())
+            names = list(zip(kernel, index, strict=True))
+            result.add_nodes_from(names)
+            for source, target, kind in self.edges():
+                for s, t, k in zip(source.tolist(), target.tolist(), kind.tolist(), strict=True):
+                    kinds = result.get_edge_data(names[s], names[t], {}).get("kinds", "")
+                    kinds = f"{kinds},{KIND_NAMES[k]}" if kinds else KIND_NAMES[k]
+                    result.add_edge(names[s], names[t], kinds=kinds)
+        else:
+            raise ModelError(f"level {level!r}: give 'kernel' or 'block'")
+        return result
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per pair of kernels that depend on one another."""
-        return pairs_frame(self.pairs())
+        import pandas as pd
+
+        columns = PairSummary.__slots__
+        frame = pd.DataFrame({c: [getattr(p, c) for p in self.pairs()] for c in columns})
+        frame["pattern"] = [pair.pattern.value for pair in self.pairs()]
+        return frame
 
 
 _COUNTS = ("raw", "war", "waw", "reuse", "edges", "possible")
-
-
-def kernel_digraph(
-    kernel: KernelNumbers, blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
-) -> nx.DiGraph[Any]:
-    """Return one node a kernel, copy or memset, and one edge a pair of them."""
-    import networkx as nx
-
-    result: nx.DiGraph[Any] = nx.DiGraph()
-    for number, n in zip(kernel.tolist(), blocks.tolist(), strict=True):
-        result.add_node(number, blocks=n)
-    for pair in pairs:
-        counts = {name: getattr(pair, name) for name in _COUNTS}
-        result.add_edge(pair.source, pair.target, **counts, pattern=pair.pattern.value)
-    return result
-
-
-def block_digraph(names: Sequence[tuple[int, int]], edges: Iterable[Edges]) -> nx.DiGraph[Any]:
-    """Return one node a block, named by kernel and number, and one edge two dependent ones."""
-    import networkx as nx
-
-    result: nx.DiGraph[Any] = nx.DiGraph()
-    result.add_nodes_from(names)
-    for source, target, kind in edges:
-        for s, t, k in zip(source.tolist(), target.tolist(), kind.tolist(), strict=True):
-            kinds = result.get_edge_data(names[s], names[t], {}).get("kinds", "")
-            kinds = f"{kinds},{KIND_NAMES[k]}" if kinds else KIND_NAMES[k]
-            result.add_edge(names[s], names[t], kinds=kinds)
-    return result
-
-
-def pairs_frame(pairs: Iterable[PairSummary]) -> pd.DataFrame:
-    """Return one row a pair of kernels."""
-    import pandas as pd
-
-    columns = list(PairSummary.__slots__)
-    rows = [
-        [getattr(pair, c) if c != "pattern" else pair.pattern.value for c in columns]
-        for pair in pairs
-    ]
-    return pd.DataFrame(rows, columns=columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
-from depgraph.graph.lists import concatenate_lists, gather_lists, list_offsets, lists_of
+from depgraph.graph.lists import concatenate_lists, distinct, gather_lists, list_offsets, lists_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -36,6 +37,7 @@ class GraphBuilder:
         self._positions = positions
         self._kernel = np.array(kernel, np.int32)
         self._first_block = list_offsets(sizes)
+        self._first_blocks = self._first_block.tolist()  # in a list one is found faster
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[Blocks] = []
         self._places: list[tuple[float, float]] = []
@@ -60,18 +62,14 @@ class GraphBuilder:
 
     def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
         members = np.asarray(blocks, np.int32)
-        known = self._sets.get((members.tobytes(), needed_at, done_at))
-        if known is not None:
-            return known
-        members = np.unique(members)
-        key = members.tobytes(), needed_at, done_at
-        if key not in self._sets:
-            self._sets[key] = len(self._members)
+        if (members[1:] <= members[:-1]).any():
+            members = distinct(members)
+        number = self._sets.setdefault((members.tobytes(), needed_at, done_at), len(self._sets))
+        if number == len(self._members):
             self._members.append(members)
             self._places.append((needed_at, done_at))
-            found = np.searchsorted(self._first_block, members[:1], side="right") - 1
-            self._operations.append(int(found[0]))
-        return self._sets[key]
+            self._operations.append(bisect_right(self._first_blocks, members[0]) - 1)
+        return number
 
     def build(self, kinds: Collection[str] = KINDS_WITHOUT_FREES) -> BlockGraph:
         """Return the graph."""
@@ -153,7 +151,7 @@ def extend(
     if not whole and not partial:
         return graph
     sources = [join[2] for join in (*whole, *partial)]
-    needed = np.unique([*sources, *(join[3] for join in whole)]).astype(np.int32)
+    needed = distinct(np.array([*sources, *(join[3] for join in whole)], np.int32))
     number = np.zeros(graph.n_operations, np.int32)
     number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
     blocks = lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.graph.lists_jit import SALT, mix64
+from depgraph.graph.graph_jit import SALT, intern_lists, mix64
 from depgraph.system.compiled import compiled, compiled_if_large
 
 if TYPE_CHECKING:
@@ -63,15 +63,16 @@ def joins_of_targets(graph, low_join, high_join, target):
 
 
 @compiled_if_large
-def union_sources(graph, groups, group, source, masks, found):
+def union_sources(graph, offsets, joins, group, source, masks, found):
     """Collect the blocks that a group waits for in `found`, a mask for each; return how many.
 
-    `masks`, uint16[blocks of `source`], is all zero; the caller resets the entries in `found`.
+    `offsets` and `joins` list the joins of each group. `masks`, uint16[blocks of `source`], is all
+    zero; the caller resets the entries in `found`.
     """
     first_block = graph.first_block[source]
     n = 0
-    for i in range(groups.join_offsets[group], groups.join_offsets[group + 1]):
-        j = groups.joins[i]
+    for i in range(offsets[group], offsets[group + 1]):
+        j = joins[i]
         bit = np.uint16(1 << np.int64(graph.join_code[j]))
         for s in range(graph.source_offsets[j], graph.source_offsets[j + 1]):
             set_ = graph.sources[s]
@@ -106,52 +107,58 @@ def count_bits(mask):
 
 
 @compiled_if_large
-def describe_pair(graph, groups, source):
-    """Count the distinct edges between two operations and measure their pattern.
+def describe_pairs(graph, pairs):
+    """Count the distinct edges of some pairs of operations and measure their patterns.
 
-    Returns int64[10]: edges of kind RAW, WAR, WAW, REUSE, of any kind; target blocks that wait;
-    source blocks waited for; largest number of sources of a target; of targets of a source; edges
-    of a kind that rest on LDGSTS alone. Then a hash and the size of the sources of each group;
-    equal ones may recur.
+    Rows of `pairs`, int64[n, 4], are a `PairJoins`. Returns int64[n, 11]: edges of kind RAW, WAR,
+    WAW, REUSE, of any kind; target blocks that wait; source blocks waited for; largest number of
+    sources of a target; of targets of a source; edges of a kind that rest on LDGSTS alone; and 1
+    where the sets of blocks that blocks wait for are disjoint or the same.
     """
-    result = np.zeros(10, np.int64)
-    first_block = graph.first_block[source]
-    source_blocks = graph.first_block[source + 1] - first_block
-    n_groups = len(groups.join_offsets) - 1
-    masks = np.zeros(source_blocks, np.uint16)
-    found = np.empty(source_blocks, np.int32)
-    fan_out = np.zeros(source_blocks, np.int64)
-    names = np.empty(n_groups, np.uint64)
-    sizes = np.empty(n_groups, np.int64)
-    n_names = 0
-    for g in range(n_groups):
-        n_sources = union_sources(graph, groups, g, source, masks, found)
-        if n_sources == 0:
-            continue
-        n_members = groups.member_offsets[g + 1] - groups.member_offsets[g]
-        name = np.uint64(0)
-        for i in range(n_sources):
-            local = found[i] - first_block
-            mask = np.int64(masks[local])
-            kinds = kinds_of(mask)
-            for kind in range(4):
-                if kinds >> kind & 1:
-                    result[kind] += n_members
-            result[9] += n_members * count_bits(mask >> 4 & ~mask)
-            masks[local] = 0
-            fan_out[local] += n_members
-            name += mix64(np.uint64(found[i]), SALT)
-        result[4] += n_members * n_sources
-        result[5] += n_members
-        result[7] = max(result[7], n_sources)
-        names[n_names] = name
-        sizes[n_names] = n_sources
-        n_names += 1
-    for local in range(source_blocks):
-        if fan_out[local] > 0:
-            result[6] += 1
-            result[8] = max(result[8], fan_out[local])
-    return result, names[:n_names], sizes[:n_names]
+    result = np.zeros((len(pairs), 11), np.int64)
+    for pair in range(len(pairs)):
+        low, high, source, target = pairs[pair]
+        counts = result[pair]
+        offsets, joins = joins_of_targets(graph, low, high, target)
+        number, first = intern_lists(offsets, joins, np.zeros(len(offsets) - 1, np.int64))
+        members = np.zeros(len(first), np.int64)
+        for group in number:
+            members[group] += 1
+        first_block = graph.first_block[source]
+        source_blocks = graph.first_block[source + 1] - first_block
+        masks = np.zeros(source_blocks, np.uint16)
+        found = np.empty(source_blocks, np.int32)
+        fan_out = np.zeros(source_blocks, np.int64)
+        set_of = np.empty(source_blocks, np.uint64)
+        counts[10] = 1
+        for group in range(len(first)):
+            n_sources = union_sources(graph, offsets, joins, first[group], source, masks, found)
+            n_members = members[group]
+            name = np.uint64(0)
+            for i in range(n_sources):
+                name += mix64(np.uint64(found[i]), SALT)
+            for i in range(n_sources):
+                local = found[i] - first_block
+                mask = np.int64(masks[local])
+                kinds = kinds_of(mask)
+                for kind in range(4):
+                    if kinds >> kind & 1:
+                        counts[kind] += n_members
+                counts[9] += n_members * count_bits(mask >> 4 & ~mask)
+                masks[local] = 0
+                if fan_out[local] > 0 and set_of[local] != name:
+                    counts[10] = 0
+                fan_out[local] += n_members
+                set_of[local] = name
+            counts[4] += n_members * n_sources
+            if n_sources > 0:
+                counts[5] += n_members
+            counts[7] = max(counts[7], n_sources)
+        for local in range(source_blocks):
+            if fan_out[local] > 0:
+                counts[6] += 1
+                counts[8] = max(counts[8], fan_out[local])
+    return result
 
 
 @compiled_if_large
@@ -168,8 +175,13 @@ def count_lacking(graph, groups, other, other_groups, source, both):
     other_found = np.empty(source_blocks, np.int32)
     total = np.int64(0)
     for row in range(len(both)):
-        n_found = union_sources(graph, groups, both[row, 0], source, masks, found)
-        n_other = union_sources(other, other_groups, both[row, 1], source, other_masks, other_found)
+        n_found = union_sources(
+            graph, groups.join_offsets, groups.joins, both[row, 0], source, masks, found
+        )
+        n_other = union_sources(
+            other, other_groups.join_offsets, other_groups.joins, both[row, 1], source,
+            other_masks, other_found,
+        )  # fmt: skip
         lacking = np.int64(0)
         for i in range(n_found):
             local = found[i] - first_block
@@ -196,7 +208,7 @@ def fill_edges(graph, groups, source, cursor, out):
     found = np.empty(source_blocks, np.int32)
     while cursor[0] < len(groups.join_offsets) - 1:
         g = cursor[0]
-        n_sources = union_sources(graph, groups, g, source, masks, found)
+        n_sources = union_sources(graph, groups.join_offsets, groups.joins, g, source, masks, found)
         per_member = np.int64(0)
         for i in range(n_sources):
             mask = strongest_codes(masks[found[i] - first_block])

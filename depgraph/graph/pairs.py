@@ -12,13 +12,13 @@ import numpy as np
 from depgraph.graph.edges_jit import (
     Groups,
     count_lacking,
-    describe_pair,
+    describe_pairs,
     fill_edges,
     joins_of_targets,
 )
+from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
 from depgraph.graph.lists import gather_lists, list_offsets
-from depgraph.graph.lists_jit import intern_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,16 +184,20 @@ class PairSummary:
 
 def count_pairs(graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask) -> list[PairSummary]:
     """Count the distinct edges of each pair, in the order of the target, then of the source."""
-    return [_summarise(graph, kernel, is_certain, pair) for pair in pair_joins(graph)]
+    pairs = list(pair_joins(graph))
+    certain = np.concatenate([[0], np.cumsum(is_certain)])
+    middles = [low + int(certain[high] - certain[low]) for low, high, *_ in pairs]
+    # What is counted of a pair are its certain joins, or all if it has none.
+    counted = [p._replace(high=m) if m > p.low else p for p, m in zip(pairs, middles, strict=True)]
+    counts = _described(graph, counted).tolist()
+    return [_summarise(graph, kernel, *each) for each in zip(pairs, middles, counts, strict=True)]
 
 
 def _summarise(
-    graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask, pair: PairJoins
+    graph: GraphArrays, kernel: KernelNumbers, pair: PairJoins, middle: int, counts: list[int]
 ) -> PairSummary:
     low, high, source, target = pair
-    middle = low + int(is_certain[low:high].sum())
-    counts, names, sizes = _described(graph, pair._replace(high=middle if middle > low else high))
-    *kinds, edges, waiting, awaited, most_sources, most_targets, ldgsts = counts.tolist()
+    *kinds, edges, waiting, awaited, most_sources, most_targets, ldgsts, are_apart = counts
     if most_sources == 1 and most_targets == 1:
         pattern = Pattern.ONE_TO_ONE
     elif most_sources == 1:
@@ -202,11 +206,9 @@ def _summarise(
         pattern = Pattern.N_TO_ONE
     elif edges == _blocks(graph, source) * _blocks(graph, target):
         pattern = Pattern.ALL_TO_ALL
-    elif int(sizes[np.unique(names, return_index=True)[1]].sum()) == awaited:
-        # The distinct source sets do not overlap: each group waits for a group of its own.
-        pattern = Pattern.GROUPED
     else:
-        pattern = Pattern.OVERLAPPED
+        # Grouped: each set of blocks that are waited for has waiting blocks of its own.
+        pattern = Pattern.GROUPED if are_apart else Pattern.OVERLAPPED
     possible = 0
     if middle == low:
         kinds, ldgsts = [0] * len(KIND_NAMES), 0
@@ -232,14 +234,10 @@ def _blocks(graph: GraphArrays, operation: int) -> int:
     return int(graph.first_block[operation + 1] - graph.first_block[operation])
 
 
-def _described(
-    graph: GraphArrays, pair: PairJoins
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    low, high, source, target = pair
-    groups = group_targets(graph, low, high, target)
+def _described(graph: GraphArrays, pairs: list[PairJoins]) -> NDArray[np.int64]:
     with np.errstate(over="ignore"):
-        described: tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]] = describe_pair(
-            graph, groups, source
+        described: NDArray[np.int64] = describe_pairs(
+            graph, np.array(pairs, np.int64).reshape(-1, len(PairJoins._fields))
         )
     return described
 
@@ -257,4 +255,4 @@ def _count_edges(graph: GraphArrays, pair: PairJoins, middle: int) -> int:
     if (sizes == _blocks(graph, source)).all() and not (waits[0] & ~waits[1]).any():
         # Every block that waits possibly waits for the whole kernel: no need to go through them.
         return int(waits[1].sum()) * _blocks(graph, source)
-    return int(_described(graph, pair)[0][4])
+    return int(_described(graph, [pair])[0, 4])

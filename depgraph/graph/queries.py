@@ -52,13 +52,13 @@ class PathStep:
 
 def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
     """Return the global number of a block; refuse one that there is not."""
-    found = np.flatnonzero(graph.kernel == kernel)
-    if not len(found):
+    operations = np.flatnonzero(graph.kernel == kernel)
+    if not len(operations):
         kernels = graph.kernel[graph.kernel >= 0]
         raise ModelError(
             f"there is no kernel {kernel}: the store has {kernels.min()} to {kernels.max()}"
         )
-    operation = int(found[0])
+    operation = int(operations[0])
     first, end = graph.first_block[operation], graph.first_block[operation + 1]
     if not 0 <= block < end - first:
         raise ModelError(f"kernel {kernel} has blocks 0 to {end - first - 1}, not {block}")
@@ -266,21 +266,21 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
     columns, rows = -(-n_source // wide), -(-n_target // high)
     exact = n_source * n_target <= _EXACT_CELLS
     shape = (n_target, n_source) if exact else (rows, columns)
-    found = np.zeros(shape, np.float64)
+    cells = np.zeros(shape, np.float64)
     for join in graph.joins_between(source_operation, target_operation):
         sources = graph.blocks_of(graph.source_lists, join) - first_source
         targets = graph.blocks_of(graph.target_lists, join) - first_target
         if exact:
-            found[np.ix_(targets, sources)] = 1.0
+            cells[np.ix_(targets, sources)] = 1.0
         else:
             column, in_column = np.unique(sources // wide, return_counts=True)
             row, in_row = np.unique(targets // high, return_counts=True)
-            found[np.ix_(row, column)] += np.outer(in_row, in_column)
+            cells[np.ix_(row, column)] += np.outer(in_row, in_column)
     if exact and shape != (rows, columns):
-        found = np.add.reduceat(found, np.arange(0, n_target, high), 0)
-        found = np.add.reduceat(found, np.arange(0, n_source, wide), 1)
+        cells = np.add.reduceat(cells, np.arange(0, n_target, high), 0)
+        cells = np.add.reduceat(cells, np.arange(0, n_source, wide), 1)
     cell = np.outer(_sizes(n_target, high), _sizes(n_source, wide))
-    return PairMatrix(source, target, np.minimum(found / cell, 1.0), n_source, n_target)
+    return PairMatrix(source, target, np.minimum(cells / cell, 1.0), n_source, n_target)
 
 
 def _sizes(n: int, width: int) -> NDArray[np.int64]:

@@ -37,13 +37,7 @@ _MOST_EXPLAINED = 8000
 
 
 class AcsSoftware(Numbered):
-    """ACS with the window in software: host threads launch and synchronise.
-
-    Parameters
-    ----------
-    window : int
-        Kernels looked at together.
-    """
+    """ACS with the window in software: host threads launch and synchronise."""
 
     name = "acs-sw"
     signature = "acs-sw(N)"
@@ -95,8 +89,10 @@ class AcsSoftware(Numbered):
         notes = [note]
         waits_for_all = np.zeros(n, np.bool_)
         if program.opaque.any():
-            waits_for_all = program.opaque
-            gates += _after_the_last(program.opaque)
+            # Each operation waits for the last opaque one before it, which waits for all before.
+            waits_for_all, opaque = program.opaque, np.flatnonzero(program.opaque)
+            later = np.arange(opaque[0] + 1, n)
+            gates += Gates.between(opaque[np.searchsorted(opaque, later) - 1], later, ALL_ENDED)
             notes.append(
                 f"opaque kernels, which conflict with all others: {int(program.opaque.sum())}"
             )
@@ -178,13 +174,6 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
     return Gates.between(key // n, key % n, ALL_ENDED), note
 
 
-def _after_the_last(opaque: NDArray[np.bool_]) -> Gates:
-    """Gate each operation by the last one marked before it, which itself waits for all before."""
-    marked = np.flatnonzero(opaque)
-    target = np.arange(marked[0] + 1, len(opaque))
-    return Gates.between(marked[np.searchsorted(marked, target) - 1], target, ALL_ENDED)
-
-
 def kernel_segments(
     graph: BlockGraph, footprints: Footprints, kind: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
@@ -197,7 +186,10 @@ def kernel_segments(
     if not len(operation):
         return operation, start, end
     begins = np.diff(operation, prepend=-1) > 0
-    reached = _reached(end, np.flatnonzero(begins))
+    firsts = np.flatnonzero(begins)
+    reached = end.copy()  # the furthest end so far of each operation
+    for low, high in zip(firsts, np.append(firsts[1:], len(end)), strict=True):
+        np.maximum.accumulate(end[low:high], out=reached[low:high])
     hole = np.zeros(len(start), np.uint64)
     apart = ~begins[1:] & (start[1:] > reached[:-1])
     hole[1:][apart] = start[1:][apart] - reached[:-1][apart]
@@ -212,29 +204,21 @@ def kernel_segments(
     return operation[at], start[at], reached[last]
 
 
-def _reached(end: NDArray[np.uint64], begins: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return the furthest end so far within each group of ranges."""
-    result = end.copy()
-    for low, high in zip(begins, np.append(begins[1:], len(end)), strict=True):
-        np.maximum.accumulate(end[low:high], out=result[low:high])
-    return result
-
-
 def segment_conflicts(
     graph: BlockGraph, footprints: Footprints, most: int, kinds: Collection[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the pairs of operations, older first, whose ranges overlap and one of which writes."""
     n = graph.n_operations
     segments = {kind: kernel_segments(graph, footprints, kind, most) for kind in (READ, WRITE)}
-    found = [np.empty(0, np.int64)]
+    keys = [np.empty(0, np.int64)]
     for kind in tracked_kinds(kinds):
         older, newer = _KINDS[kind]
         a, b = _overlaps(segments[older], segments[newer])
         forward = a < b
         if graph.space is not None:
             forward &= graph.space[a] == graph.space[b]
-        found.append(np.unique(a[forward] * n + b[forward]))
-    key = np.unique(np.concatenate(found))
+        keys.append(np.unique(a[forward] * n + b[forward]))
+    key = np.unique(np.concatenate(keys))
     return (key // n).astype(np.int32), (key % n).astype(np.int32)
 
 

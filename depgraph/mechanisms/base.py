@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.schedule.schedule import ANOMALY
+from depgraph.graph.lists import distinct
+from depgraph.mechanisms.costs import ChangedCosts, Charges, Cost, charges_of, without_launch_costs
+from depgraph.schedule.schedule import ANOMALY, Schedule
+from depgraph.schedule.simulate import run_rules
 from depgraph.system import limits
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import in_short
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.model import Gpu
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges, Cost
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.policy import Rules
 
@@ -58,7 +61,7 @@ def dependent_operations(
     """Return the pairs of operations that depend on one another, each once."""
     key = graph.join_target_operation.astype(np.int64) * graph.n_operations
     key += graph.join_source_operation
-    key = np.unique(key if joins is None else key[joins])
+    key = distinct(key if joins is None else key[joins])
     return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
 
 
@@ -92,54 +95,28 @@ class Remembered(Generic[Found]):
 
 
 class Mechanism(ABC):
-    """A way to order the blocks of dependent kernels.
+    """A way to order the blocks of dependent kernels."""
 
-    Attributes
-    ----------
-    name : str
-        What users call it, without parameters.
-    signature : str
-        The name with its parameters.
-    rule, cost : str
-        A line each.
-    availability : Availability
-    source : str
-    costs : tuple of Cost
-    slower_because : str
-        Why a row may be slower than one of less freedom.
-    needs_launches : bool
-        Whether it is about child kernels: where none are launched it gets no row, and unless
-        `asked_by_name` nothing is said of it.
-    needs_collectives : bool
-        The same for collectives.
-    family : str
-        Programs whose measured errors tell how good its predictions are; "" where none do.
-    vendor : str
-        "NVIDIA" or "AMD" where only GPUs of one have it.
-    least_architecture : int
-        The first of NVIDIA's architectures that has it, compute capability times 10.
-    of_code : str
-        What the code of kernels must have for it; `lacking_code` looks for it.
-    only_where_available : bool
-        Whether it gets no row on a GPU that lacks it.
-    """
-
-    name: ClassVar[str]
-    signature: ClassVar[str] = ""
+    name: ClassVar[str]  # what users call it, without parameters
+    signature: ClassVar[str] = ""  # the name with its parameters
+    # rule, cost: a line each
     rule: ClassVar[str]
     cost: ClassVar[str] = "none"
     availability: ClassVar[Availability]
     source: ClassVar[str]
     costs: ClassVar[tuple[Cost, ...]] = ()
-    slower_because: ClassVar[str] = ANOMALY
+    slower_because: ClassVar[str] = ANOMALY  # why a row may be slower than one of less freedom
+    # Whether it is about child kernels, or collectives: where there are none it gets no row, and
+    # unless `asked_by_name` nothing is said of it.
     needs_launches: ClassVar[bool] = False
     needs_collectives: ClassVar[bool] = False
+    # Programs whose measured errors tell how good its predictions are; "" where none do.
     family: ClassVar[str] = ""
-    vendor: str = ""
-    least_architecture: int = 0
-    of_code: ClassVar[str] = ""
+    vendor: str = ""  # "NVIDIA" or "AMD" where only GPUs of one have it
+    least_architecture: int = 0  # of NVIDIA's that have it, compute capability times 10
+    of_code: ClassVar[str] = ""  # what the code of kernels must have; `lacking_code` looks for it
     asked_by_name: bool = True
-    only_where_available: bool = False
+    only_where_available: bool = False  # no row on a GPU that lacks it
     shown: tuple[object, ...] = ()  # parameters that its rows name
     takes: ClassVar[tuple[Callable[[str, str], Any], ...]] = ()  # readers of parameters
 
@@ -188,15 +165,7 @@ class Mechanism(ABC):
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Return the mechanism for the parameters in parentheses after its name.
-
-        They are read by `takes`, one reader each, which get the name of the mechanism, too.
-
-        Raises
-        ------
-        ModelError
-            If it takes none or other ones.
-        """
+        """Read the parameters in parentheses after its name, each by one of `takes`."""
         if not cls.takes:
             given = in_short(",".join(parameters))
             raise ModelError(f"{cls.name} takes no parameters, not ({given})")
@@ -215,19 +184,9 @@ class Mechanism(ABC):
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:
-        """Return the rules of this mechanism for a program.
+        """Return the rules for a program on one number of SMs, with costs in its unit.
 
-        Parameters
-        ----------
-        program : Scenario
-            On one number of SMs.
-        charges : Charges
-            The costs, in the unit of the program's durations.
-
-        Raises
-        ------
-        NotApplicableError
-            If the program lacks what the mechanism needs.
+        Raise `NotApplicableError` where the program lacks what they need.
         """
 
 
@@ -283,3 +242,29 @@ def whole_numbers(kind: type[Numbered], parameters: Sequence[str], n: int) -> li
     if len(parameters) != n:
         raise ModelError(f"give {kind.signature}")
     return [whole_number(kind.name, text, most=kind.most) for text in parameters]
+
+
+def run_mechanism(
+    mechanism: Mechanism, scenario: Scenario, charges: Charges | None = None
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario, on one number of SMs, under a mechanism; by default at its own costs."""
+    rules = mechanism.rules(scenario, charges or charges_of(mechanism, {}, scenario))
+    schedule = run_rules(
+        mechanism.label,
+        rules,
+        scenario.graph,
+        scenario.durations,
+        scenario.resources,
+        scenario.sms,
+    )
+    return replace(schedule, least=scenario.memory), rules
+
+
+def run_without_launches(
+    mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario without launch costs, be they its own or given, as bounds count."""
+    if not scenario.launch.is_off:
+        costs = without_launch_costs(mechanism, costs)
+        scenario = scenario.without_launches()
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))

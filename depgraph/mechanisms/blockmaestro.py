@@ -37,15 +37,7 @@ _ORDERS = {"producer": oldest_first, "consumer": newest_first}
 
 
 class BlockMaestro(Mechanism):
-    """BlockMaestro.
-
-    Parameters
-    ----------
-    window : int
-        Kernels launched at a time, 2 to 4 in the paper.
-    priority : {"producer", "consumer"}
-        Whose blocks go first.
-    """
+    """At most `window` kernels at a time, blocks of the producer or of the consumer first."""
 
     name = "blockmaestro"
     signature = "blockmaestro(N[,producer|consumer])"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from depgraph.mechanisms.base import (
     footprints_for,
     whole_numbers,
 )
-from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.costs import ahead
+from depgraph.mechanisms.filters_jit import ask_each, fill_filters, report_sharing
+from depgraph.mechanisms.hints import in_spaces
 from depgraph.schedule.policy import Rules
 from depgraph.trace.records import READ, WRITE
 
@@ -36,21 +37,15 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
-_MOST_HASHES = 64
-_MOST_FILTER_BYTES = 1 << 30
-_MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
+MOST_HASHES = 64
+MOST_FILTER_BYTES = 1 << 30
+MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
 _MOST_CELLS = 1 << 22
-_KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
+KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
 
 
 class DataflowBloom(Numbered):
-    """Dataflow with a filter of reads and one of writes for each block.
-
-    Parameters
-    ----------
-    bits, hashes : int
-        Of each filter.
-    """
+    """Dataflow with a filter of reads and one of writes for each block."""
 
     name = "dataflow-bloom"
     signature = "dataflow-bloom(m,k)"
@@ -81,8 +76,8 @@ class DataflowBloom(Numbered):
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read bits and hashes."""
         bits, hashes = whole_numbers(cls, parameters, 2)
-        if hashes > _MOST_HASHES:
-            raise ModelError(f"{cls.name}: {hashes} hashes; give 1 to {_MOST_HASHES}")
+        if hashes > MOST_HASHES:
+            raise ModelError(f"{cls.name}: {hashes} hashes; give 1 to {MOST_HASHES}")
         return cls(bits, hashes)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
@@ -136,13 +131,10 @@ class _Lines:
 
 
 def _lines_of(graph: BlockGraph, footprints: Footprints) -> _Lines:
-    first, last = footprints.start // LINE_BYTES, (footprints.end - 1) // LINE_BYTES
-    if graph.space is not None:
-        # Lines of other address spaces are other lines; their numbers have 57 bits.
-        space = graph.space[graph.operation_of_block[footprints.block]].astype(np.uint64)
-        first, last = first + (space << np.uint64(57)), last + (space << np.uint64(57))
-    order = np.lexsort((first, footprints.access, footprints.block))
-    block, kind = footprints.block[order], footprints.access[order]
+    touched, size = in_spaces(graph, footprints), np.uint64(LINE_BYTES)
+    first, last = touched.start // size, (touched.end - np.uint64(1)) // size
+    order = np.lexsort((first, touched.access, touched.block))
+    block, kind = touched.block[order], touched.access[order]
     first, last = first[order], last[order]
     # Ranges of a block do not overlap, but one may begin in the line in which another ends.
     follows = (np.diff(block) == 0) & (np.diff(kind) == 0)
@@ -156,36 +148,32 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     lines = _lines_of(graph, footprints)
     n_lines = int((lines.last - lines.first + np.uint64(1)).sum())
     words = (graph.n_blocks + 63) // 64
-    if 2 * bits * words * 8 > _MOST_FILTER_BYTES or n_lines * words * hashes > _MOST_WORK:
+    if 2 * bits * words * 8 > MOST_FILTER_BYTES or n_lines * words * hashes > MOST_WORK:
         raise NotApplicableError(
             f"dataflow-bloom compares every pair of blocks, too many for {graph.n_blocks} blocks "
             f"and filters of {bits} bits; pick fewer kernels with extract --kernels A:B"
         )
-    older = graph.first_block[graph.operation_of_block]
-    shape = (graph.n_blocks, words)
-    reported, sharing = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+    older = lowest_bits(graph.first_block[:-1], words)[graph.operation_of_block]
+    reported, sharing = np.zeros_like(older), np.zeros_like(older)
+    ranges = lines.block, lines.kind, lines.first, lines.last
+    blocks = np.arange(graph.n_blocks, dtype=np.int32)
     touches = _expanded(lines)
     with np.errstate(over="ignore"):
-        filters = fill_filters(
-            lines.block, lines.kind, lines.first, lines.last, bits, hashes, words
-        )
-        for kind, own, others in _KINDS:
+        filters = fill_filters(*ranges, blocks, bits, hashes, words)
+        for kind, own, others in KINDS:
             if kind in tracked_kinds(graph.kinds):
-                query_filters(
-                    lines.block, lines.kind, lines.first, lines.last, own, filters[others], hashes,
-                    older, reported,
-                )  # fmt: skip
+                ask_each(*ranges, own, filters[others], hashes, older, reported)
                 report_sharing(*touches, own, others, older, sharing)
     edges, ordered = _edges_and_order(graph.certain())
     false = reported & ~ordered
     collisions = reported & ~sharing
     return Answers(
         reported=reported,
-        true=_count(reported & edges),
-        implied=_count(reported & ordered & ~edges),
-        false=_count(false),
-        sharing=_count(false & sharing),
-        collisions=_count(collisions),
+        true=count_bits(reported & edges),
+        implied=count_bits(reported & ordered & ~edges),
+        false=count_bits(false),
+        sharing=count_bits(false & sharing),
+        collisions=count_bits(collisions),
         expected=_expected(graph, lines, sharing, bits, hashes),
     )
 
@@ -200,7 +188,15 @@ def _expanded(lines: _Lines) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDA
     return line[order], block[order], kind[order]
 
 
-def _count(bits: NDArray[np.uint64]) -> int:
+def lowest_bits(counts: NDArray[np.integer[Any]], words: int) -> NDArray[np.uint64]:
+    """Return rows of words in which the first so many bits are set: uint64[len(counts), words]."""
+    bits = np.clip(counts[:, None] - 64 * np.arange(words), 0, 64).astype(np.uint64)
+    partly = (np.uint64(1) << (bits & np.uint64(63))) - np.uint64(1)
+    return np.where(bits == np.uint64(64), ~np.uint64(0), partly)
+
+
+def count_bits(bits: NDArray[np.uint64]) -> int:
+    """Return how many bits are set in words."""
     return int(np.bitwise_count(bits).sum())
 
 
@@ -209,21 +205,13 @@ def _edges_and_order(graph: BlockGraph) -> tuple[NDArray[np.uint64], NDArray[np.
     words = (graph.n_blocks + 63) // 64
     edges = np.zeros((graph.n_blocks, words), np.uint64)
     ordered = np.zeros_like(edges)
-    joins_of = np.searchsorted(graph.join_target_operation, np.arange(graph.n_operations + 1))
-
-    def members(s: int) -> NDArray[np.int32]:
-        return graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]]
-
-    for k in range(graph.n_operations):
-        for j in range(joins_of[k], joins_of[k + 1]):
-            own, before = np.zeros((2, words), np.uint64)
-            for s in graph.sources[graph.source_offsets[j] : graph.source_offsets[j + 1]]:
-                blocks = members(s)
-                np.bitwise_or.at(own, blocks >> 6, np.uint64(1) << (blocks & 63).astype(np.uint64))
-                before |= np.bitwise_or.reduce(ordered[blocks], axis=0)
-            for t in graph.targets[graph.target_offsets[j] : graph.target_offsets[j + 1]]:
-                edges[members(t)] |= own
-                ordered[members(t)] |= own | before
+    for j in range(len(graph.join_kind)):  # in the order of their targets
+        sources = graph.blocks_of(graph.source_lists, j)
+        targets = graph.blocks_of(graph.target_lists, j)
+        own = np.zeros(words, np.uint64)
+        np.bitwise_or.at(own, sources >> 6, np.uint64(1) << (sources & 63).astype(np.uint64))
+        edges[targets] |= own
+        ordered[targets] |= own | np.bitwise_or.reduce(ordered[sources], axis=0)
     return edges, ordered
 
 
@@ -243,7 +231,7 @@ def _expected(
         for low in range(first, last, step):
             high = min(low + step, last)
             log = np.zeros((high - low, first))
-            for kind, own, others in _KINDS:
+            for kind, own, others in KINDS:
                 asked = np.flatnonzero(counts[own, low:high])
                 if kind in tracked_kinds(graph.kinds):
                     log[asked] += np.outer(counts[own, low:high][asked], silent[others, :first])

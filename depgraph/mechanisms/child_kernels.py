@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.launches import DeviceLaunches
+    from depgraph.graph.program import DeviceLaunches
     from depgraph.scenario.scenario import Scenario
 
 _SIMULATOR = (
@@ -76,13 +76,7 @@ def _threshold(mechanism: str, text: str) -> float | str:
 
 
 class Cdp(Mechanism):
-    """CUDA dynamic parallelism.
-
-    Parameters
-    ----------
-    threshold : float or "best"
-        Work items that a launch must have to be made; the best is that of the shortest schedule.
-    """
+    """CUDA dynamic parallelism, with launches of at least `threshold` work items."""
 
     name = "cdp"
     signature = "cdp[(T|best)]"
@@ -116,7 +110,7 @@ class Cdp(Mechanism):
         rules = _launching(program, charges, np.full(len(items), LAUNCH, np.uint8))
         if self.threshold != BEST:
             return _from(rules, items >= float(self.threshold))
-        found: dict[float, tuple[float, Rules]] = {}
+        tried_rules: dict[float, tuple[float, Rules]] = {}
         for threshold in thresholds_of(_launches_of(program)):
             each = _from(rules, items >= threshold)
             try:
@@ -126,11 +120,11 @@ class Cdp(Mechanism):
                 )  # fmt: skip
             except DeadlockError:
                 continue
-            found[threshold] = plan.makespan, each
-        best = min(found, key=lambda threshold: (found[threshold][0], -threshold))
-        tried = ", ".join(f"{t:g}: {show_number(time)}" for t, (time, _) in found.items())
-        return found[best][1].assuming(
-            f"T = {best:g} is the best of {counted(len(found), 'threshold')} ({tried} "
+            tried_rules[threshold] = plan.makespan, each
+        best = min(tried_rules, key=lambda threshold: (tried_rules[threshold][0], -threshold))
+        tried = ", ".join(f"{t:g}: {show_number(time)}" for t, (time, _) in tried_rules.items())
+        return tried_rules[best][1].assuming(
+            f"T = {best:g} is the best of {counted(len(tried_rules), 'threshold')} ({tried} "
             f"{program.unit})"
         )
 

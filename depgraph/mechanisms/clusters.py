@@ -26,13 +26,7 @@ PORTABLE, LARGEST = 8, 16
 
 
 class Clusters(Numbered):
-    """Serialized launches whose blocks start in clusters.
-
-    Parameters
-    ----------
-    size : int
-        Blocks of a cluster: those with consecutive numbers.
-    """
+    """Serialized launches whose blocks start in clusters of consecutive numbers."""
 
     name = "clusters"
     signature = "clusters(C)"
@@ -74,14 +68,7 @@ class Clusters(Numbered):
 
 
 class ClusterLaunchControl(Mechanism):
-    """Persistent blocks in serialized launches.
-
-    Parameters
-    ----------
-    is_static : bool
-        Whether tiles were dealt out to the blocks in turn before the launch, as persistent kernels
-        without launch control do.
-    """
+    """Persistent blocks in serialized launches: each takes tiles, or was dealt them before."""
 
     name = "clc"
     signature = "clc[(static)]"

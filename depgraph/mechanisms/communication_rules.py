@@ -9,7 +9,7 @@ import numpy as np
 from depgraph.errors import NotApplicableError
 from depgraph.graph.program import Collective, Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
@@ -17,7 +17,6 @@ from depgraph.system.text import clean_text, in_short
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.
@@ -54,14 +53,7 @@ def _collectives(program: Scenario) -> list[Collective | None]:
 
 
 class BesideCommunication(Mechanism):
-    """Streams on which some kernels are collectives; as they were launched, unless told otherwise.
-
-    Parameters
-    ----------
-    sms : int, optional
-        SMs that computation leaves to collectives; default as many as the largest one takes, by a
-        copy engine none.
-    """
+    """Streams in which some kernels are collectives, to which computation may leave SMs."""
 
     first: ClassVar[bool] = False
     reserves: ClassVar[bool] = False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.kernel_classes import clusters_of
 from depgraph.schedule.policy import IGNORED, Gates, Rules
 from depgraph.system.limits import LONGEST_TIME, number
 from depgraph.system.text import in_short
@@ -124,10 +123,7 @@ class Charges:
         return given.value
 
     def time(self, name: str, *, default: float | None = None) -> float:
-        """Return a time in the unit of the durations; 0 where it cannot be converted.
-
-        `default` is, in the cost's unit, instead of its own default.
-        """
+        """Return a time in the unit of the durations, 0 where it has none there."""
         cost, given = self._quantity(name, default)
         if given.unit not in {*TIMES, LAUNCHES}:
             raise ModelError(f"cost {name!r} is a time in {cost.unit}, not a {given.unit}")
@@ -140,8 +136,8 @@ class Charges:
             value = given.value * self.launches.plain
             self.notes.append(f"{shown}, {value:.4g} {self._unit}")
             return value
-        found = convert_time(given.value, given.unit, self._unit, self._clock_mhz)
-        if found is None:
+        converted = convert_time(given.value, given.unit, self._unit, self._clock_mhz)
+        if converted is None:
             reason = f"durations are {self._unit}, no times"
             if self._unit in TIMES:
                 reason = "the clock is not known"
@@ -150,7 +146,7 @@ class Charges:
         if given.unit != self._unit and "cycles" in (given.unit, self._unit):
             shown = f"{shown} at {self._clock_mhz:g} MHz"
         self.notes.append(shown)
-        return found
+        return converted
 
     def is_given(self, name: str) -> bool:
         """Tell whether the user gave a cost."""
@@ -222,15 +218,6 @@ def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) 
         "launch": launching.launch,
     }
     return Rules(gates=gates, **(usual | others))
-
-
-def named_clusters(program: Scenario) -> NDArray[np.int64]:
-    """Return how many blocks the names of kernels say are placed together: int64[n_operations]."""
-    blocks = np.diff(program.graph.first_block)
-    if not program.kernels:
-        return np.ones(len(blocks), np.int64)
-    found = clusters_of(program.functions, program.shape, blocks, program.resources.gpu)
-    return np.where(found <= program.sms, found, 1)
 
 
 def first(program: Scenario, time: float) -> NDArray[np.float64]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.lists import distinct
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
+from depgraph.mechanisms.baselines import graph_paths
 from depgraph.mechanisms.branches_jit import continue_branches
-from depgraph.mechanisms.costs import Charges, Cost, Launching, gated, named_clusters
-from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
-from depgraph.mechanisms.serial import graph_paths
+from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
+from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, lacking_code
+from depgraph.mechanisms.streams import named_clusters
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 
 if TYPE_CHECKING:
@@ -23,25 +25,12 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.launch_model import LaunchModel
 
-END, LAUNCH_ORDER, PROGRAMMATIC = "end", "launch-order", "programmatic"
+END, PROGRAMMATIC = "end", "programmatic"
 CHAINS = "chains"
 
 
 class CudaGraph(Mechanism):
-    """Every kernel a node, every dependence between two kernels an edge.
-
-    Parameters
-    ----------
-    port : {"end", "launch-order", "programmatic"}
-        When an edge fires: once the kernel it comes from has ended, once all its blocks have begun,
-        or once all have triggered.
-    trigger : float
-        Share of its work after which a block triggers.
-    edges : pair of int32[n], optional
-        Sources and targets of the edges, operations; default the true dependences.
-    turned : bool
-        Whether branches start in the opposite of launch order.
-    """
+    """Every kernel a node, every dependence between two an edge, unless others are given."""
 
     name = "cuda-graph"
     signature = "cuda-graph(end|launch-order|programmatic[,S])"
@@ -75,11 +64,11 @@ class CudaGraph(Mechanism):
 
     def __init__(
         self,
-        port: str = END,
-        trigger: float = 0.0,
+        port: str = END,  # when an edge fires: at the end, or as `rule` says of others
+        trigger: float = 0.0,  # share of its work after which a block triggers
         *,
-        edges: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
-        turned: bool = False,
+        edges: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,  # sources, targets
+        turned: bool = False,  # whether branches start in the opposite of launch order
     ) -> None:
         self.port = port
         self.trigger = trigger
@@ -131,7 +120,7 @@ class CudaGraph(Mechanism):
         source, target = self._edges(program)
         is_kernel = program.is_kernel
         _, branch = _latencies(program, program.launch, source, target)
-        if len(np.unique(branch[is_kernel])) <= 1:
+        if len(distinct(branch[is_kernel])) <= 1:
             return CHAINS
         if (branch[source] != branch[target]).any():
             return "re-edged graphs"
@@ -143,10 +132,14 @@ class CudaGraph(Mechanism):
     def ways(self, program: Scenario) -> Sequence[Mechanism]:
         """Return it with branches that start in launch order and in the opposite one."""
         _, branch = _latencies(program, program.launch, *self._edges(program))
-        if len(np.unique(branch[program.is_kernel])) <= 1:
+        if len(distinct(branch[program.is_kernel])) <= 1:
             return [self]
         other = CudaGraph(self.port, self.trigger, edges=self.edges, turned=not self.turned)
         return [self, other]
+
+    def roots(self, program: Scenario) -> int:
+        """Count the kernels that wait for none."""
+        return len(_without(program, self._edges(program)[1]))
 
     def _edges(self, program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         return self.edges or dependent_operations(program.graph)
@@ -177,20 +170,17 @@ def graph_rules(
     *,
     turned: bool = False,
 ) -> Rules:
-    """Return the rules of a CUDA graph in which each target operation waits for its source.
-
-    Which branch the driver starts first is not known: `turned` is the opposite of launch order.
-    """
+    """Return the rules of a CUDA graph whose branches start in launch order, or `turned` round."""
     model = charges.launches
     latency, branch = _latencies(program, model, source, target)
     # Roots become known one after another, beside the other nodes.
-    waits = np.bincount(target, minlength=len(latency)) > 0
-    roots = np.flatnonzero(program.is_kernel & ~waits)
+    roots = _without(program, target)
     entry = np.arange(len(latency))
     entry[roots] = roots[:: -1 if turned else 1]
     enter = program.is_kernel * float(model.node.value)
     known = np.cumsum(enter)[roots]
-    latency[entry[roots]] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+    root = model.root.value + model.leaf.value * len(_without(program, source))
+    latency[entry[roots]] = np.maximum(root * np.arange(len(roots)) - known, 0.0)
     enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
@@ -201,14 +191,16 @@ def graph_rules(
     return replace(rules, entry=entry, order=order)
 
 
+def _without(program: Scenario, ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the kernels that are at none of these ends of edges."""
+    found = np.bincount(ends, minlength=len(program.is_kernel)) == 0
+    return np.flatnonzero(program.is_kernel & found)
+
+
 def _latencies(
     program: Scenario, model: LaunchModel, source: NDArray[np.int32], target: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return what each operation needs after those that it waits for, and its branch.
-
-    An operation continues the branch of the last of them to end that no other continues; after one
-    of another branch it starts later. float64[n_operations], int64[n_operations].
-    """
+    """Return what each operation needs after those that it waits for, and its branch."""
     path = graph_paths(program.with_launch(model))
     fork = np.maximum(path, model.fork.value)
     sources = source[np.argsort(target, kind="stable")]

@@ -30,14 +30,7 @@ _PAPER = "Jangda et al., cuSync, CGO 2024; microsoft/cusync"
 
 
 class CuSyncRow(Mechanism):
-    """One semaphore for each row of the producer's grid.
-
-    Parameters
-    ----------
-    waits_for_placement : bool
-        Whether a kernel takes no slots before the one before it is placed, as cuSync's wait kernel
-        sees to. Without it consumers are taken to be placed first, the worst case.
-    """
+    """One semaphore for each row of the producer's grid; kernels may wait to be placed."""
 
     name = "cusync-row"
     signature = "cusync-row[(nowait)]"
@@ -64,7 +57,7 @@ class CuSyncRow(Mechanism):
 
     def __init__(self, *, waits_for_placement: bool = True) -> None:
         self.waits_for_placement = waits_for_placement
-        self._waits = Remembered(_row_waits)
+        self._waits = Remembered(self._find_waits)
         self.shown = () if waits_for_placement else ("nowait",)
 
     @classmethod
@@ -73,6 +66,10 @@ class CuSyncRow(Mechanism):
         if list(parameters) != ["nowait"]:
             raise ModelError(f"give {cls.signature}")
         return cls(waits_for_placement=False)
+
+    def _find_waits(self, program: Scenario) -> tuple[BlockGraph, NDArray[np.int64]]:
+        graph = row_graph(program.graph, program.shape)
+        return graph, waits_per_block(graph)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for whole rows."""
@@ -177,13 +174,7 @@ class CuSyncStrided(Numbered, CuSyncTile):
 
 
 class CuSyncConv2d(Numbered, CuSyncTile):
-    """cuSync's policy for convolutions as implicit matrix products.
-
-    Parameters
-    ----------
-    height, width : int
-        Of the filter.
-    """
+    """cuSync's policy for convolutions as implicit matrix products, by the size of the filter."""
 
     name = "cusync-conv2d"
     signature = "cusync-conv2d(R,S)"
@@ -200,11 +191,6 @@ class CuSyncConv2d(Numbered, CuSyncTile):
         """Wait as `CuSyncTile` does, and say how many waits that saves."""
         note = f"one wait in {self.height * self.width} steps, where cusync-tile would wait in each"
         return super().rules(program, charges).assuming(note)
-
-
-def _row_waits(program: Scenario) -> tuple[BlockGraph, NDArray[np.int64]]:
-    graph = row_graph(program.graph, program.shape)
-    return graph, waits_per_block(graph)
 
 
 def _resident(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,12 +13,19 @@ from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
+from depgraph.mechanisms.bloom import (
+    KINDS,
+    MOST_FILTER_BYTES,
+    MOST_HASHES,
+    MOST_WORK,
+    count_bits,
+    lowest_bits,
+)
 from depgraph.mechanisms.costs import Charges, Cost, ahead
+from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
-from depgraph.mechanisms.hints_jit import ask_all, ask_each, fill_by_operation
 from depgraph.schedule.policy import Rules
 from depgraph.schedule.simulate import run_rules
-from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +42,7 @@ COUNTING, RING = SORTS = ("counting", "ring")
 USUAL = (TENSOR, 1 << 12, 4, 32, RING)
 SWEEP = ((TENSOR, 1 << 8), (TENSOR, 1 << 12), ("row", 1 << 14), ("block", 1 << 16))
 _MOST_BITS = 1 << 26
-_MOST_HASHES = 64
-_MOST_FILTER_BYTES = 1 << 30
-_MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
 _MOST_ROUNDS = 64
-_KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
 
 
 def _of(kind: str, names: tuple[str, ...], mechanism: str, text: str) -> str:
@@ -47,42 +51,15 @@ def _of(kind: str, names: tuple[str, ...], mechanism: str, text: str) -> str:
     return text
 
 
-def _grain(mechanism: str, text: str) -> str:
-    return _of("grain", GRAINS, mechanism, text)
-
-
-def _sort(mechanism: str, text: str) -> str:
-    return _of("filter", SORTS, mechanism, text)
-
-
-def _bits(mechanism: str, text: str) -> int:
-    return whole_number(mechanism, text, least=0, most=_MOST_BITS)
-
-
-def _hashes(mechanism: str, text: str) -> int:
-    return whole_number(mechanism, text, most=_MOST_HASHES)
-
-
 class DataflowHints(Mechanism):
-    """Blocks wait for the kernels that a filter over hints reports as their launch is admitted.
-
-    Parameters
-    ----------
-    grain : {"tensor", "row", "block"}
-        What software hints at with a launch.
-    bits : int
-        Bits, or counters, of a filter; 0 compares the hints themselves.
-    hashes : int
-        Bits that a key sets.
-    window : int
-        Kernels that are admitted and unfinished at a time.
-    sort : {"ring", "counting"}
-        A filter for each of these kernels, or one of counters for all of them.
-    """
+    """Blocks wait for the kernels that a filter over hints reports as their launch is admitted."""
 
     name = "dataflow-hints"
     signature = "dataflow-hints(tensor|row|block[,bits[,hashes[,window[,ring|counting]]]])"
-    takes = (_grain, _bits, _hashes, whole_number, _sort)
+    takes = (
+        partial(_of, "grain", GRAINS), partial(whole_number, least=0, most=_MOST_BITS),
+        partial(whole_number, most=MOST_HASHES), whole_number, partial(_of, "filter", SORTS),
+    )  # fmt: skip
     rule = (
         "a launch comes with hints at what it reads and writes: whole tensors, pages that a row of "
         "blocks reaches over, or lines that a block touches; as it is admitted they are looked up "
@@ -114,7 +91,7 @@ class DataflowHints(Mechanism):
         given = grain, bits, hashes, window, sort
         unusual = [i for i, value in enumerate(given) if value != USUAL[i]]
         self.shown = given[: 1 + max(unusual, default=0)]
-        self._asked = Remembered(self._ask)
+        self._asked = Remembered(lambda program: ask(program, grain, bits, hashes if bits else 0))
 
     @property
     def freedom(self) -> tuple[str, float]:
@@ -162,9 +139,6 @@ class DataflowHints(Mechanism):
         # A counter counts kernels; with a map of bits beside it a kernel counts once.
         return 2 * self.bits * (self.window.bit_length() + 1)
 
-    def _ask(self, program: Scenario) -> Asked:
-        return ask(program, self.grain, self.bits, self.hashes if self.bits else 0)
-
     def _reported(self, program: Scenario, asked: Asked, enter: NDArray[np.float64]) -> Reported:
         """Return what waits for what, and which kernels were unfinished at each look-up."""
 
@@ -180,7 +154,8 @@ class DataflowHints(Mechanism):
             return Reported(asked.each, *run(asked.each))
         # Up to the first look-up that another set of unfinished kernels would have answered
         # otherwise a schedule is right: each round makes one more kernel right, most make many.
-        everything = _older(program.graph.n_operations)
+        n = program.graph.n_operations
+        everything = lowest_bits(np.arange(n), (n + 63) // 64)
         waits = asked.waits_on_all(everything)
         for _ in range(_MOST_ROUNDS):
             graph, unfinished = run(waits)
@@ -220,7 +195,7 @@ class Asked:
         hints = self.hints
         among = unfinished[hints.operation]
         found = np.zeros(hints.n_units, np.bool_)
-        for name, own, others in _KINDS:
+        for name, own, others in KINDS:
             if name in self.kinds:
                 ask_all(
                     hints.unit, hints.kind, hints.first, hints.last, own, self.filters[others],
@@ -235,10 +210,10 @@ class Asked:
         there = found.unfinished[graph.operation_of_block]
         waits, shared = found.waits[unit] & there, self.shared[unit]
         return {
-            "true": _count(waits & self.edges),
-            "by_grain": _count(waits & shared & ~self.edges),
-            "by_filter": _count(waits & ~shared & ~self.edges),
-            "missed": _count(self.edges & there & ~waits),
+            "true": count_bits(waits & self.edges),
+            "by_grain": count_bits(waits & shared & ~self.edges),
+            "by_filter": count_bits(waits & ~shared & ~self.edges),
+            "missed": count_bits(self.edges & there & ~waits),
         }
 
 
@@ -249,8 +224,8 @@ def ask(program: Scenario, grain: str, bits: int, hashes: int) -> Asked:
     words = (graph.n_operations + 63) // 64
     n_keys = int(hints.last.max(initial=0)) + 1
     n_asked = int(hints.keys_of_operations(graph.n_operations).sum())
-    too_large = 16 * words * (n_keys + bits) > _MOST_FILTER_BYTES
-    if too_large or n_asked * words * max(hashes, 1) > _MOST_WORK:
+    too_large = 16 * words * (n_keys + bits) > MOST_FILTER_BYTES
+    if too_large or n_asked * words * max(hashes, 1) > MOST_WORK:
         raise NotApplicableError(
             f"dataflow-hints compares {n_asked} keys with those of {graph.n_operations} kernels "
             "and copies, too many; give a coarser grain, or pick fewer kernels with extract "
@@ -258,13 +233,13 @@ def ask(program: Scenario, grain: str, bits: int, hashes: int) -> Asked:
         )
     kinds = tracked_kinds(graph.kinds)
     ranges = hints.unit, hints.kind, hints.first, hints.last
-    older = _older(graph.n_operations)[hints.operation]
+    older = lowest_bits(np.arange(graph.n_operations), words)[hints.operation]
 
     @np.errstate(over="ignore")
     def filled(bits: int, hashes: int) -> tuple[Words, Words]:
-        filters = fill_by_operation(*ranges, hints.operation, bits, hashes, words)
+        filters = fill_filters(*ranges, hints.operation, bits, hashes, words)
         answers = np.zeros_like(older)
-        for name, own, others in _KINDS:
+        for name, own, others in KINDS:
             if name in kinds:
                 ask_each(*ranges, own, filters[others], hashes, older, answers)
         return filters, answers
@@ -331,13 +306,3 @@ def unfinished_at(
             unfinished[k, other >> 6] |= np.uint64(1 << (other & 63))
         heapq.heappush(inside, (max(ends[k], now), k))
     return unfinished
-
-
-def _older(n: int) -> Words:
-    """Return which operations come before each: uint64[n, words]."""
-    before = np.tri(n, 64 * ((n + 63) // 64), -1, dtype=np.uint8)
-    return np.packbits(before, axis=1, bitorder="little").view("<u8").astype(np.uint64)
-
-
-def _count(bits: Words) -> int:
-    return int(np.bitwise_count(bits).sum())

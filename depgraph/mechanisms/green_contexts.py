@@ -16,7 +16,6 @@ from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.gpu.model import Gpu
     from depgraph.scenario.scenario import Scenario
 
 # By the first digit of the compute capability: the fewest SMs of a part, and what they are a
@@ -25,19 +24,8 @@ _PARTS = {6: (2, 2), 7: (2, 2), 8: (4, 2)}
 _NEWER = (8, 8)
 
 
-def least_and_step(gpu: Gpu) -> tuple[int, int]:
-    """Return the fewest SMs that a green context has, and what their number is a multiple of."""
-    return _PARTS.get(gpu.architecture // 10, _NEWER)
-
-
 class GreenContexts(Numbered):
-    """As many streams as there are parts of the GPU.
-
-    Parameters
-    ----------
-    contexts : int
-        Parts that the SMs are cut into.
-    """
+    """As many streams as there are parts of the GPU."""
 
     name = "green-contexts"
     signature = "green-contexts(N)"
@@ -78,16 +66,11 @@ class GreenContexts(Numbered):
         kernels = np.flatnonzero(program.is_kernel)
         kernels = kernels[np.argsort(context[kernels], kind="stable")]
         follows = context[kernels[1:]] == context[kernels[:-1]]
-        nothing = np.zeros(graph.n_operations, np.int64)
         places = None
         if not math.isinf(program.sms):
-            places = Places(
+            places = Places.on_sms(
                 np.where(program.is_kernel, first[context], 0),
                 np.where(program.is_kernel, last[context], int(program.sms) - 1),
-                link=nothing - 1,
-                taken=nothing,
-                capacity=np.empty(0, np.int64),
-                talks=np.zeros(graph.n_operations, np.bool_),
             )
         gates = Gates.between(kernels[:-1][follows], kernels[1:][follows], ALL_ENDED)
         sizes = ", ".join(map(str, (last - first + 1).tolist()))
@@ -101,7 +84,7 @@ class GreenContexts(Numbered):
 
     def _parts(self, program: Scenario, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first and the last SM of each part; what is left over goes to the last."""
-        least, usual = least_and_step(program.resources.gpu)
+        least, usual = _PARTS.get(program.resources.gpu.architecture // 10, _NEWER)
         if math.isinf(program.sms):
             return np.zeros(self.contexts, np.int64), np.zeros(self.contexts, np.int64)
         least, step = (step, step) if step else (least, usual)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 TENSOR, ROW, BLOCK = GRAINS = ("tensor", "row", "block")
 # Allocators round up to this (``kMinBlockSize`` of PyTorch's), so that tensors begin at multiples.
-_ALIGNMENT = 512
+ALIGNMENT = 512
+# Segments of PyTorch's allocator (``kSmallBuffer``, ``kLargeBuffer``): they hold many tensors.
+_POOLS = (2 << 20, 20 << 20)
 # What a key stands for: a line, within what a block touches; a page, within the range of a row.
 KEY_BYTES = {ROW: 4096, BLOCK: 128}
 _SPACE = np.uint64(57)  # addresses have as many bits
@@ -74,7 +76,8 @@ def hints_of(program: Scenario, grain: str) -> Hints:
     """
     graph = program.graph
     footprints = footprints_for("dataflow-hints", program)
-    allocations = program.allocations if graph.space is None else ()
+    known = program.allocations if graph.space is None else ()
+    allocations = [a for a in known if a.size not in _POOLS]
     pieces = cut_into_segments(graph, footprints, allocations)
     if grain == TENSOR:
         return _by_tensor(graph, pieces, allocations)
@@ -100,12 +103,7 @@ def cut_into_segments(
 ) -> Pieces:
     """Cut memory where a tensor begins or ends, and footprints where memory is cut."""
     operation = graph.operation_of_block[footprints.block]
-    # Addresses of other spaces are other addresses.
-    space = np.zeros(1, np.uint64) if graph.space is None else graph.space[operation]
-    shift = space.astype(np.uint64) << _SPACE
-    touched = Footprints(
-        footprints.block, footprints.kind, footprints.start + shift, footprints.end + shift
-    )
+    touched = in_spaces(graph, footprints)
     # Where nothing is known of allocations, what a kernel touches without a gap is a tensor.
     buffers = join_footprints(
         operation, np.zeros_like(footprints.kind), *_rounded(touched.start, touched.end),
@@ -124,8 +122,19 @@ def cut_into_segments(
     return Pieces(cut, segment, begin, end)
 
 
+def in_spaces(graph: BlockGraph, footprints: Footprints) -> Footprints:
+    """Return footprints in which addresses of other spaces are other addresses."""
+    if graph.space is None:
+        return footprints
+    operation = graph.operation_of_block[footprints.block]
+    shift = graph.space[operation].astype(np.uint64) << _SPACE
+    return Footprints(
+        footprints.block, footprints.kind, footprints.start + shift, footprints.end + shift
+    )
+
+
 def _rounded(start: Keys, end: Keys) -> tuple[Keys, Keys]:
-    mask = np.uint64(_ALIGNMENT - 1)
+    mask = np.uint64(ALIGNMENT - 1)
     return start & ~mask, (end + mask) & ~mask
 
 

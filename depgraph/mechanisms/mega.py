@@ -24,14 +24,7 @@ _PAPERS = (
 
 
 class MegaKernel(Mechanism):
-    """A persistent kernel with counters between its tasks.
-
-    Parameters
-    ----------
-    order : {"task", "ready", "kernel"}
-        Whether a worker takes the next task of the program and waits for its counters, or any task
-        whose counters are full, or all workers wait for each other after every kernel.
-    """
+    """A persistent kernel with counters between its tasks, or a barrier after each kernel."""
 
     name = "mega"
     signature = "mega(task|ready|kernel)"
@@ -80,9 +73,8 @@ class MegaKernel(Mechanism):
         workers = min(int(charges.number("workers")) or most, most)
         durations = program.durations + task * program.is_kernel[graph.operation_of_block]
         holds = self.order == TASK
-        note = (
-            f"workers of an SM: {workers}; the largest occupancy of a kernel is {_largest(program)}"
-        )
+        largest = program.occupancy[program.is_kernel].max(initial=1)
+        note = f"workers of an SM: {workers}; the largest occupancy of a kernel is {largest}"
         return Rules(
             joins=np.full(len(graph.join_kind), HOLDS if holds else PLACES, np.uint8),
             join_need=np.full(len(graph.join_kind), min(prefetch, 1.0)) if holds else None,
@@ -102,7 +94,3 @@ def workers_of(program: Scenario) -> int:
     most = resources.placed.max(axis=0, initial=0)
     held = resources.capacity // np.maximum(most, 1)
     return max(1, int(held[most > 0].min(initial=1 << 30))) if most.any() else 1
-
-
-def _largest(program: Scenario) -> int:
-    return int(program.occupancy[program.is_kernel].max(initial=1))

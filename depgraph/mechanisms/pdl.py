@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.program import common_architecture
 from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
-from depgraph.mechanisms.programmatic import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
+from depgraph.trace.records import TRIGGER, WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from depgraph.scenario.scenario import Scenario
 
+
+FIRST_ARCHITECTURE = 90
+"""The first whose code can trigger and wait (PTX ISA, griddepcontrol)."""
 _MEASURED = "--launch; benchmarks/block_placement.cu on an H200: chains of kernels of 10 us"
 
 
 class ProgrammaticDependentLaunch(Mechanism):
-    """CUDA's programmatic dependent launch, Hopper and newer.
-
-    Parameters
-    ----------
-    trigger : float
-        Share of their work after which blocks let the next kernel in their stream take slots, once
-        all have: 0 for blocks that trigger as they begin, 1 without a trigger in the code.
-    """
+    """Blocks let the next kernel take slots after a share of their work; 1: no trigger."""
 
     name = "pdl"
     signature = "pdl(early|S|end)"
@@ -114,3 +113,28 @@ class ProgrammaticDependentLaunch(Mechanism):
             against=Against.WORK if preamble else Against.BLOCK,
             assumptions=() if preamble else ("blocks need the kernel before from their start",),
         )
+
+
+def lacking_code(
+    program: Scenario, before: NDArray[np.int32], after: NDArray[np.int32], *, triggers: bool
+) -> str:
+    """Say what kernels lack to start early, each after another; empty for nothing."""
+    needs = {(kernel, WAIT) for kernel in after.tolist()}
+    if triggers:
+        needs |= {(kernel, TRIGGER) for kernel in before.tolist()}
+    code_of = _codes(program)
+    lacking = {kernel for kernel, need in needs if need not in code_of.get(kernel, need)}
+    what = f"needs kernels that {'trigger and wait' if triggers else 'wait'} (griddepcontrol)"
+    if lacking:
+        return f"{what}: {len(lacking)} of {len(program.kernels)} do not"
+    if any(kernel not in code_of for kernel, _ in needs):
+        return f"{what}: their code was not read, so they are assumed not to"
+    return ""
+
+
+def _codes(program: Scenario) -> dict[int, str]:
+    """Return what the code of operations has, as `Kernel.programmatic`, where it is known."""
+    architecture = common_architecture(program.kernels)
+    too_old = architecture is not None and architecture < FIRST_ARCHITECTURE
+    codes = {k.operation: "" if too_old else k.programmatic for k in program.kernels}
+    return {operation: code for operation, code in codes.items() if code is not None}

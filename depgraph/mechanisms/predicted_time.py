@@ -8,31 +8,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.costs import charges_of, without_launch_costs
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import Serial
+from depgraph.mechanisms.costs import ChangedCosts, charges_of, without_launch_costs
 from depgraph.mechanisms.cuda_graph import CudaGraph
-from depgraph.mechanisms.serial import Serial
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.scenario.contention import run_contended
-from depgraph.schedule.simulate import run_rules
+from depgraph.scenario.contention import contended_bound, run_contended
+from depgraph.timing.launch_model import LaunchTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.gpu.model import MeasuredErrors
     from depgraph.mechanisms.base import Mechanism
-    from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+
+
+EARLY = frozenset({"PDL", "programmatic ports"})
+"""Families whose blocks start before what they wait for has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
     """A predicted makespan, in the unit of the durations.
 
-    What decides it is not all known: the order in which a CUDA graph starts its branches, and how
-    strictly carve-outs keep kernels apart. Each may go either way: `low` and `high` are the
-    extremes, and the time is their mean (nearer than any one way to the 329 programs that were
-    measured on an H100, ``samples/validation``).
+    What decides it is not all known: the order in which a CUDA graph starts its branches, how
+    strictly carve-outs keep kernels apart, and whether replays of a short graph of many roots find
+    the one before at work, whose leaves they then wait for. Each may go either way: `low` and
+    `high` are the extremes, and the time is their mean (nearer than any one way to the 329 programs
+    that were measured on an H100, ``samples/validation``).
     """
 
     time: float
@@ -67,7 +72,8 @@ def in_microseconds(
 ) -> PredictedTime | None:
     """Return a prediction in microseconds, with its range; None where durations are no times.
 
-    The range holds nine of ten measured times of the family, and all that hardware may do.
+    The range holds nine of ten measured times of the family, and all that hardware may do, but
+    nothing below the bound of predictions, if blocks do not start before what they wait for ends.
     """
     us, low, high = map(scenario.microseconds, (found.time, found.low, found.high))
     if us is None or low is None or high is None or math.isinf(scenario.sms):
@@ -76,7 +82,10 @@ def in_microseconds(
     errors = None if scenario.trust is None else scenario.trust.of(family)
     if errors is None:
         return PredictedTime(us, None, None, family)
-    return PredictedTime(us, min(us * errors.low, low), max(us * errors.high, high), family, errors)
+    low, high = min(us * errors.low, low), max(us * errors.high, high)
+    if family not in EARLY:
+        low = max(low, min(us, scenario.microseconds(contended_bound(scenario.contended)) or 0.0))
+    return PredictedTime(us, low, high, family, errors)
 
 
 def predicted_time(
@@ -86,14 +95,6 @@ def predicted_time(
 
     Launches cost what the scenario says, else what the GPU's model says. A greedy schedule may end
     sooner where launches cost more: the longer of the times with and without is returned.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-    scenario : Scenario
-        On one number of SMs. Without contention durations are fixed.
-    costs : mapping, optional
-        Mechanism to the costs that are not the defaults.
     """
     launched = scenario.priced
     ways = _makespans(mechanism, launched, costs or {})
@@ -102,8 +103,24 @@ def predicted_time(
         costs = without_launch_costs(mechanism, costs or {})
         free = _makespans(mechanism, launched.without_launches(), costs)
         ways = max(ways, free, key=sum)
+        if isinstance(mechanism, CudaGraph):
+            ways += _replays_on_idle_gpu(mechanism, launched, min(free))
     mean, without = (sum(times) / len(times) for times in (ways, free))
     return Predicted(mean, min(ways), max(ways), without)
+
+
+def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> list[float]:
+    """Return the makespans of a graph that ends before the host has launched the next replay.
+
+    They are none below `least`; none are returned where the host is faster.
+    """
+    model = scenario.launch
+    issued = model.issue.value * graph.roots(scenario)
+    if not model.leaf.value or issued < least:
+        return []
+    model = replace(model, leaf=LaunchTime())
+    times = _makespans(graph, scenario.with_launch(model), {})
+    return [max(time, issued) for time in times] if max(times) <= issued else []
 
 
 def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:
@@ -162,12 +179,8 @@ def _carve_outs(scenario: Scenario) -> list[Scenario]:
 
 def _schedule(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Schedule:
     if not scenario.has_predictions:
-        rules = mechanism.rules(scenario, charges_of(mechanism, costs, scenario))
-        schedule = run_rules(
-            mechanism.label, rules, scenario.graph, scenario.durations, scenario.resources,
-            scenario.sms,
-        )  # fmt: skip
-        return replace(schedule, least=scenario.memory)
-    contended = scenario.contended
+        return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))[0]
+    is_early = mechanism.family_of(scenario) in EARLY
+    contended = (scenario.in_step if is_early else scenario).contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
     return run_contended(mechanism.label, rules, contended)

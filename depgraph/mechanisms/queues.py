@@ -42,13 +42,7 @@ def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
 
 
 class HsaQueues(Numbered):
-    """Chains of kernels in queues, as many at a time as the hardware looks at.
-
-    Parameters
-    ----------
-    queues : int
-        Hardware queues.
-    """
+    """Chains of kernels in queues, as many at a time as the hardware looks at."""
 
     name = "hsa-queues"
     signature = "hsa-queues(Q)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from depgraph.errors import ModelError
 from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import Mechanism
+from depgraph.mechanisms.baselines import Dataflow, Ideal, Serial
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn
@@ -19,13 +20,12 @@ from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
-from depgraph.mechanisms.dataflow import Dataflow, DataflowLearned, Ideal
 from depgraph.mechanisms.dataflow_hints import DataflowHints
+from depgraph.mechanisms.dataflow_learned import DataflowLearned
 from depgraph.mechanisms.green_contexts import GreenContexts
 from depgraph.mechanisms.mega import MegaKernel
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.queues import HsaQueues
-from depgraph.mechanisms.serial import Serial
 from depgraph.mechanisms.stages import HorizontalFusion, InterOperatorScheduler
 from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
@@ -98,17 +98,17 @@ def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list
     ModelError
         If there is no such mechanism, or it takes other parameters.
     """
-    found: list[Mechanism] = []
+    mechanisms: list[Mechanism] = []
     for name in names:
         if name == "all":
             every = [each for kind in MECHANISMS.values() for each in kind.every()]
             for each in every:
                 each.asked_by_name = False
                 each.only_where_available = not hypothetical
-            found += every
+            mechanisms += every
             continue
         if name.endswith(SUFFIX):
-            found.append(Custom(Path(name)))
+            mechanisms.append(Custom(Path(name)))
             continue
         match = _NAME.fullmatch(name)
         if match is None:
@@ -122,10 +122,10 @@ def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list
             hint = did_you_mean(match[1], MECHANISMS) or listed
             raise ModelError(f"there is no mechanism {in_short(match[1])!r}{hint}")
         if match[2] is None:
-            found += kind.variants()
+            mechanisms += kind.variants()
         else:
-            found.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
-    return found
+            mechanisms.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
+    return mechanisms
 
 
 def _named(name: str) -> type[Mechanism] | None:
@@ -137,6 +137,12 @@ def _named(name: str) -> type[Mechanism] | None:
     from depgraph.system.plugins import loaded
 
     return _checked(loaded(point), name, point.value)
+
+
+def known_mechanisms() -> list[type[Mechanism]]:
+    """Return depgraph's own mechanisms, then those of installed packages."""
+    further = [kind for name in _of_packages() if (kind := _named(name)) is not None]
+    return list(dict.fromkeys([*MECHANISMS.values(), *further]))
 
 
 def _of_packages() -> dict[str, EntryPoint]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, sources_of_each
-from depgraph.mechanisms.costs import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
     Numbers = NDArray[np.int64]
@@ -64,13 +63,7 @@ class HorizontalFusion(Mechanism):
 
 
 class InterOperatorScheduler(Numbered):
-    """Stages of concurrent streams, chosen as the inter-operator scheduler (IOS) does.
-
-    Parameters
-    ----------
-    length, groups : int
-        The longest stream of a stage in kernels, and the most streams of a stage.
-    """
+    """Stages of concurrent streams, of so many kernels and so many streams at most."""
 
     name = "ios"
     signature = "ios(R,S)"

@@ -29,14 +29,7 @@ _PAPER = "Osama et al., Stream-K, PPoPP 2023"
 
 
 class StreamK(Mechanism):
-    """Serial execution whose matrix products have perfectly even waves.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Patterns of the functions that may be cut; default what the input says, else the names of
-        known matrix products.
-    """
+    """Serialized launches whose matrix products, or the functions given, have even waves."""
 
     name = "stream-k"
     signature = "stream-k(FUNCTION,...)"
@@ -128,8 +121,8 @@ def peers(blocks: int, workers: NDArray[np.int64]) -> NDArray[np.int64]:
     # a worker; else one of them begins 1 / d before the next worker does.
     shared = np.gcd(blocks, workers)
     n, d = workers // shared, blocks // shared
-    found: NDArray[np.int64] = n // d + np.where(n % d == 1, 1, 2)
-    return np.where(d == 1, n, found)
+    most: NDArray[np.int64] = n // d + np.where(n % d == 1, 1, 2)
+    return np.where(d == 1, n, most)
 
 
 @cache

@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.gpu.sm_sharing import clusters_of
+from depgraph.graph.lists import distinct
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import LAUNCH, Launching, gated, named_clusters, one_by_one
+from depgraph.mechanisms.costs import LAUNCH, Charges, Launching, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.launch_model import LaunchModel
 
-# Streams that lengthen a turn: no more than 16 did (samples/validation, and streams of kernels that
-# do nothing in samples/validation/hardware.cu, where 64 took no longer each).
+
+# Streams beyond these make no fork longer (samples/validation, and streams of kernels that do
+# nothing in samples/validation/hardware.cu, where 64 took no longer each).
 _MOST_IN_TURN = 16
 
 
@@ -38,6 +40,15 @@ def across_streams(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int
     return source[apart], target[apart]
 
 
+def named_clusters(program: Scenario) -> NDArray[np.int64]:
+    """Return how many blocks the names of kernels say are placed together: int64[n_operations]."""
+    blocks = np.diff(program.graph.first_block)
+    if not program.kernels:
+        return np.ones(len(blocks), np.int64)
+    sizes = clusters_of(program.functions, program.shape, blocks, program.resources.gpu)
+    return np.where(sizes <= program.sms, sizes, 1)
+
+
 class Streams(Mechanism):
     """The program's own streams, with an event for each dependence between two of them."""
 
@@ -48,7 +59,7 @@ class Streams(Mechanism):
     )
     cost = (
         "launches: host and gap of each kernel; of several streams the GPU's own time for each "
-        "kernel, more for the first of a stream the more streams there are, and for each event"
+        "kernel, for each event, and for each pair of streams before the first kernels"
     )
     family = "streams"
     availability = Availability.SHIPS
@@ -60,7 +71,7 @@ class Streams(Mechanism):
         source, target = across_streams(program)
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(source, target, ALL_ENDED)
-        n_streams = len(np.unique(program.stream[program.is_kernel]))
+        n_streams = len(distinct(program.stream[program.is_kernel]))
         note = f"{n_streams} streams, as in the trace"
         launching, entry = one_by_one(program, charges), None
         if n_streams == 1:
@@ -84,26 +95,19 @@ def _in_turns(
     n_streams: int,
     waiting: NDArray[np.int32],
 ) -> tuple[Launching, NDArray[np.int64] | None]:
-    """Return what launches into several streams cost, and the order in which the GPU takes them.
-
-    It takes one kernel of each stream in turn, unless the host takes longer to issue them. Those
-    that are `waiting` for another stream do so for an event.
-    """
-    place = _places_in_streams(program)
-    turn = model.turn.value * min(n_streams, _MOST_IN_TURN)
-    own = program.is_kernel * np.where(place == 0, turn, model.streamed.value)
-    waits = program.is_kernel & (np.bincount(waiting, minlength=len(place)) > 0)
-    found = Launching(
-        np.maximum(launching.enter, own), launching.launch + waits * model.event.value
+    """Return what launches into several streams cost, and in which order the GPU takes them."""
+    # One kernel of each stream in turn, unless the host takes longer to issue them; those that are
+    # `waiting` for another stream do so for an event.
+    place = np.zeros(program.graph.n_operations, np.int64)
+    for before, after in zip(*previous_in_stream(program), strict=True):
+        place[after] = place[before] + 1
+    waits = np.bincount(waiting, minlength=len(place)) > 0
+    # Streams fork from one and join there: each is looked at once for each other one.
+    forked = (place == 0) * n_streams * min(n_streams, _MOST_IN_TURN) * model.turn.value
+    in_turns = Launching(
+        np.maximum(launching.enter, program.is_kernel * model.streamed.value),
+        launching.launch + program.is_kernel * (waits * model.event.value + forked),
     )
     if model.host.value >= model.streamed.value:
-        return found, None
-    return found, np.lexsort((np.arange(len(place)), place))
-
-
-def _places_in_streams(program: Scenario) -> NDArray[np.int64]:
-    """Count the kernels before each in its stream, that of other operations as far as known."""
-    place = np.zeros(program.graph.n_operations, np.int64)
-    for source, target in zip(*previous_in_stream(program), strict=True):
-        place[target] = place[source] + 1
-    return place
+        return in_turns, None
+    return in_turns, np.lexsort((np.arange(len(place)), place))

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Numbered
-from depgraph.mechanisms.costs import Cost, once
+from depgraph.mechanisms.costs import Charges, Cost, once
 from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 
 class Wireframe(Numbered):
-    """Wireframe with a bound on how far blocks may run ahead.
-
-    Parameters
-    ----------
-    levels : int
-        Levels of the graph that may run at a time.
-    """
+    """Blocks level by level, at most so many levels at a time."""
 
     name = "wireframe"
     signature = "wireframe(L)"

@@ -5,37 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import default_gpu, sm_resources
-from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
-from depgraph.system.ratios import ratio, share_of
 from depgraph.system.text import counted, kernels_text
-from depgraph.system.time_units import convert_time
-from depgraph.timing.durations import (
-    default_durations,
-    kernel_makespans,
-    matched_durations,
-    measured_block_durations,
-)
+from depgraph.system.time_units import convert_time, ratio, share_of
+from depgraph.timing.durations import default_durations, kernel_makespans, measured_block_durations
 from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
-from depgraph.timing.matched_profile import fill_resources
+from depgraph.timing.matched_profile import fill_resources, matched_durations
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
-    from depgraph.scenario.work_alone import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
@@ -89,10 +86,10 @@ def build_scenario(
     ModelError, ProfileError
         If the profile does not fit, or a GPU is not known.
     """
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     _refuse_for_launches(graph, profile, contention)
     if ignore_waits_inside:
-        graph, kernels, said = _without_units(graph, kernels)
+        graph, kernels, notes = _without_units(graph, kernels)
     fit = profile
     if fit is not None and not isinstance(fit, Fit):
         fit = fit_profile(fit, kernels, where)
@@ -103,13 +100,13 @@ def build_scenario(
     if match is not None and graph.resources is not None:
         resources, filled = fill_resources(match, graph.resources)
         graph = replace(graph, resources=resources)
-    named, notes = _named_gpu(match, gpu)
+    named, which = _named_gpu(match, gpu)
     chosen = gpu or named
 
     def resources_of(program: BlockGraph) -> SmResources:
-        found = sm_resources(program, chosen, fixed_occupancy)
-        assumed = (*filled, *found.assumptions) if gpu else (*notes, *filled, *found.assumptions)
-        return replace(found, assumptions=assumed)
+        resources = sm_resources(program, chosen, fixed_occupancy)
+        of_gpu = () if gpu else which
+        return replace(resources, assumptions=(*of_gpu, *filled, *resources.assumptions))
 
     scenario = Scenario(
         graph=graph,
@@ -134,7 +131,7 @@ def build_scenario(
         )
         scenario = _with_kernel_times(scenario, match, measured_sms)
     scenario = _with_wall(scenario, wall_us, launch)
-    scenario = _with_launches(scenario.noting(*said), launch)
+    scenario = _with_launches(scenario.noting(*notes), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
     if contention is None:
@@ -332,3 +329,36 @@ def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
             f"{' is part of the launch costs' if choice.base == MEASURED else used}"
         )
     return scenario.with_launch(launch)
+
+
+def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
+    """Count the distinct bytes that kernels read or write.
+
+    Those that the L2 cache cannot hold cross the memory bus once at least. It may hold others as
+    the program begins or ends, as much as its size: these need not cross.
+    """
+    operation = graph.operation_of_block[footprints.block]
+    of_kernel = graph.kernel[operation] >= 0
+    if graph.space is None:
+        return _distinct_bytes(footprints.start[of_kernel], footprints.end[of_kernel])
+    spaces = [of_kernel & (graph.space[operation] == number) for number in np.unique(graph.space)]
+    return sum(_distinct_bytes(footprints.start[s], footprints.end[s]) for s in spaces)
+
+
+def _distinct_bytes(start: NDArray[np.uint64], end: NDArray[np.uint64]) -> int:
+    if not len(start):
+        return 0
+    order = np.argsort(start)
+    start, end = start[order], np.maximum.accumulate(end[order])
+    fresh = np.maximum(start[1:], end[:-1])
+    return int(end[0] - start[0]) + int((end[1:] - fresh).sum())
+
+
+def memory_time(n_bytes: int, gb_per_s: float, unit: str, clock_mhz: float | None) -> float | None:
+    """Return bytes over 10**9 bytes a second, in a unit of durations; None if it is not a time."""
+    microseconds = n_bytes / (gb_per_s * 1e3)
+    if unit == "us":
+        return microseconds
+    if unit == "cycles" and clock_mhz:
+        return microseconds * clock_mhz
+    return None

@@ -1,26 +1,83 @@
-"""Schedules in which blocks of one SM slow each other, and their bound.
+"""Predictions: what blocks take alone, how those of one SM slow each other, how far to trust it.
 
 A duration is what a block took beside the others of its wave. With contention it is the work of the
-block instead (`depgraph.scenario.work_alone`).
+block instead: what it would take at a rate of 1, with nothing beside it on its SM.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from depgraph.schedule.policy import HOLDS, PLACES, Rules
+from depgraph.gpu.model import calibrated_gpu
+from depgraph.schedule.policy import HOLDS, IGNORED, PLACES, Rules
 from depgraph.schedule.simulate import run_rules
+from depgraph.system.text import show_percent
+from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.gpu.model import Gpu, MeasuredErrors
+    from depgraph.gpu.sm_resources import SmResources
+    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.timing.durations import Durations
+
+Contention = Literal["none", "sm", "full"]
+
+_GOLDEN = 0.6180339887498949
+# What of a kernel's measured time is work, at least, in microseconds.
+_LEAST_WORK = 0.15
+
+
+def work_of_blocks(
+    graph: BlockGraph,
+    timing: Durations,
+    on: SmResources,
+    sms: int | None,
+    sharing: SmSharing,
+    microsecond: float,
+    *,
+    in_step: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
+
+    `on`, `sms` (None for those of its model) and `sharing` are of the GPU that durations were
+    measured on; the part, float64[n_operations], is 0 for copies and memsets; `microsecond` is in
+    their unit. `in_step` lets all SMs work alike, so that what takes the slots of a kernel as they
+    fall free is spread as evenly as that kernel was.
+    """
+    durations, sms = timing.values, sms or on.gpu.sms
+    alone = kernel_makespans(graph, durations, on.occupancy * sms)
+    most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
+    lead = np.minimum(sharing.lead * microsecond, most) * (graph.kernel >= 0)
+    index = np.arange(graph.n_blocks) - graph.first_block[graph.operation_of_block]
+    index //= sms if in_step else 1
+    # Spread evenly whatever their number, and neighbours apart; measured blocks have a spread.
+    place = 2 * np.modf(index * _GOLDEN)[0] - 1
+    together = 1 - 1 / np.maximum(on.occupancy, 1)
+    together[np.isin(graph.kernel, list(timing.of_blocks))] = 0.0
+    shape = durations * (1 + sharing.spread * together[graph.operation_of_block] * place)
+    rules = Rules(
+        joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+        waits_for_all=True,
+    )
+    run = run_rules("alone", rules, graph, shape, on, sms, sharing=sharing)
+    full = np.flatnonzero(np.diff(graph.first_block))
+    first = graph.first_block[:-1][full]
+    taken = np.zeros(graph.n_operations)
+    if len(full):
+        taken[full] = np.maximum.reduceat(run.end, first) - np.minimum.reduceat(run.start, first)
+    factor = np.divide(alone - lead, taken, out=np.zeros(len(taken)), where=taken > 0)
+    values: NDArray[np.float64] = shape * factor[graph.operation_of_block]
+    return values, lead
+
 
 _HARDWARE_MARGIN = 1.1
 
@@ -43,7 +100,7 @@ def contended_bound(scenario: Scenario) -> float:
     part of a kernel's time is filling and draining the GPU), so a tenth is taken off.
     """
     sharing = scenario.sharing
-    path = longest_path(scenario.bound_graph, time_alone(scenario))
+    path = scenario.bound_graph.longest_path(time_alone(scenario))
     if sharing is None or math.isinf(scenario.sms):
         return path
     work = float(scenario.durations @ sharing.load[scenario.graph.operation_of_block])
@@ -55,11 +112,6 @@ def contended_serial(scenario: Scenario) -> float:
     """Return what the kernels of a contended scenario take one after another."""
     rules = Rules(waits_for_all=True)
     return run_contended("serial", rules, scenario).makespan
-
-
-def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
-    """Return the length of the longest path through a graph."""
-    return float(graph.earliest_finish(durations)[0].max(initial=0.0))
 
 
 def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
@@ -103,3 +155,48 @@ def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> R
     return replace(
         rules, launch=rules.launch + np.where(waits & is_kernel & ~is_gated, before, lead)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far predictions can be trusted."""
+
+    gpu: str  # that they are for
+    constants_of: str  # the GPU that their constants were fitted on, the same or another one
+    contention: bool  # whether they count it
+    errors: tuple[MeasuredErrors, ...]  # how far predictions with them were off, by family
+
+    def of(self, family: str) -> MeasuredErrors | None:
+        """Return how far predictions of a family were off; None where that is not validated.
+
+        It is not where constants are of another GPU, or contention is left out.
+        """
+        if self.gpu != self.constants_of or not self.contention:
+            return None
+        return next((each for each in self.errors if each.family == family), None)
+
+    @property
+    def caveat(self) -> str:
+        """All of it in a sentence."""
+        if not self.errors:
+            measured = "nobody compared them with measurements (depgraph calibrate does)"
+        else:
+            off = (
+                f"{e.family} {show_percent(e.mean)}, {show_percent(e.nine_of_ten)}"
+                for e in self.errors
+            )
+            measured = (
+                f"of programs measured on an {self.errors[0].gpu} that no constant was fitted to, "
+                f"times were off by (on average, nine of ten at most): {'; '.join(off)}"
+            )
+        if self.constants_of != self.gpu:
+            of = f"constants of the {self.constants_of}"
+            return f"predictions on {self.gpu} are not validated: {of}; {measured}"
+        without = "" if self.contention else " not validated without contention;"
+        return f"predictions:{without} {measured}"
+
+
+def trust_in(gpu: Gpu, *, contention: bool) -> Trust:
+    """Return how far predictions for a GPU can be trusted."""
+    calibrated = calibrated_gpu(gpu)
+    return Trust(gpu.name, calibrated.name, contention, calibrated.errors)

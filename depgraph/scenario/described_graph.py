@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.timing.durations import kernel_makespans
-from depgraph.timing.launch_sites import NOWHERE
+from depgraph.timing.profile import NOWHERE
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from depgraph.timing.profile import KernelProfile
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
-    from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.profile import BlockProfile, Where

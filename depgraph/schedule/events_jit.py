@@ -1,15 +1,37 @@
-"""The kinds of events, the queue of those to come; heaps of moments and ranks, trees of maxima."""
+"""Tables of records; the kinds of events and their queue; heaps, and trees of maxima."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+
+Number = TypeVar("Number", bound="np.generic[Any]")
+
+
+def table(record: np.dtype[np.void], n: int, **columns: ArrayLike) -> NDArray[np.void]:
+    """Return `n` records: fields that are not given are 0."""
+    made = np.zeros(n, record)
+    for name, values in columns.items():
+        made[name] = values
+    return made
+
+
+def per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[Any]:
+    """Return a value for each of so many, where one may be said for all, or none."""
+    result: NDArray[Any] = np.empty(size, dtype)
+    result[:] = default if values is None else values
+    return result
+
+
+def writable(values: NDArray[Number]) -> NDArray[Number]:
+    """Return an array that compiled code need not be compiled for once more."""
+    return values if values.flags.writeable else values.copy()
 
 
 @compiled_helper

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.graph.launches import JOIN_BLOCK, JOIN_KERNEL
-from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED, add_event
+from depgraph.graph.program import JOIN_BLOCK, JOIN_KERNEL
+from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED, add_event, table
 from depgraph.schedule.policy import DECIDE, INLINE
 from depgraph.schedule.waits_jit import pass_gate
 from depgraph.system.compiled import compiled_helper
-from depgraph.system.record_tables import table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.launches import DeviceLaunches
+    from depgraph.graph.program import DeviceLaunches
 
 
 __all__ = [
@@ -134,6 +134,12 @@ class Places:
     # How much longer computation takes while any communication runs, and communication while any
     # computation does: 0.2 is a fifth. Counted on GPUs of limited size only.
     beside: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def on_sms(cls, first: NDArray[np.int64], last: NDArray[np.int64]) -> Places:
+        """Let blocks run on some SMs only, and need no links."""
+        nothing, none = np.zeros(len(first), np.int64), np.empty(0, np.int64)
+        return cls(first, last, nothing - 1, nothing, none, np.zeros(len(first), np.bool_))
 
     def without_sms(self) -> Places:
         """Return the links alone, for a GPU whose SMs do not count."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.launches import DeviceLaunches
+    from depgraph.graph.program import DeviceLaunches
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,15 +28,16 @@ from depgraph.schedule.launching_jit import (
     leave_queue,
 )
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
-from depgraph.schedule.room_jit import (
+from depgraph.schedule.sms_jit import (
+    begin_beside,
     next_class,
+    next_on_sms,
     queue_block,
     roomiest,
     roomiest_gpc,
     roomiest_of_gpc,
     take,
 )
-from depgraph.schedule.sharing_jit import begin_beside, next_on_sms
 from depgraph.schedule.waits_jit import (
     PLACED,
     end_in_stage,

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.graph.lists_jit import invert_lists
-from depgraph.schedule.events_jit import ENTERED, OPENED, add_event
+from depgraph.graph.graph_jit import invert_lists
+from depgraph.schedule.events_jit import ENTERED, OPENED, add_event, per, table, writable
 from depgraph.schedule.policy import HOLDS, IGNORED, PLACES
 from depgraph.system.compiled import compiled_helper, compiled_within
-from depgraph.system.record_tables import per, table, writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.schedule.placed import Placed
     from depgraph.schedule.policy import Gates, Rules
+    from depgraph.schedule.simulate import Placed
 
 # States of a block, 0 before it is placed.
 PLACED = np.uint8(1)
@@ -92,7 +91,9 @@ OPERATION = np.dtype(
         ("next", np.int64),
         ("room_class", np.int64),  # blocks of one class take equal room
         ("load", np.float64),  # of a running block on its SM; 0 where blocks do not slow each other
-        ("alone", np.float64),  # how many times as long a block takes alone as at a rate of 1
+        # How many times as long a block takes beside those of its own wave as at a rate of 1:
+        # times that a user gives were measured so.
+        ("in_wave", np.float64),
         ("side", np.int64),  # 0: computation, 1: communication
         ("first_launch", np.int64),  # of its blocks
         ("end_launch", np.int64),
@@ -218,7 +219,7 @@ def operations_of(rules: Rules, graph: BlockGraph, last: int) -> NDArray[np.void
         unplaced=blocks,
         untriggered=blocks,
         running=blocks,
-        alone=1.0,
+        in_wave=1.0,
     )
 
 
@@ -406,7 +407,7 @@ def fire_gates(run, operations, gates, blocks, k, event):
         target = operations[gate.target]
         target.holds_left -= 1
         for block in range(target.first_block, target.end_block):
-            since = run.now - min(gate.lead, blocks.duration[block] * target.alone)
+            since = run.now - min(gate.lead, blocks.duration[block] * target.in_wave)
             blocks.earliest[block] = max(blocks.earliest[block], since)
             release(run, target, blocks, block)
 
@@ -466,12 +467,12 @@ def _let_run_on(run, waits, operations, blocks, j, s):
         return
     first, end = waits.set_offsets[s], waits.set_offsets[s + 1]
     operation = operations[blocks.operation[waits.set_blocks[first]]]
-    now, alone, has_member_need = run.now, operation.alone, run.has_member_need
+    now, in_wave, has_member_need = run.now, operation.in_wave, run.has_member_need
     need_of_all = waits.need[j] if run.has_join_need else 0.0
     for at in range(first, end):
         block = np.int64(waits.set_blocks[at])
         need = max(need_of_all, waits.member_need[at]) if has_member_need else need_of_all
-        since = now - need * (blocks.duration[block] * alone)
+        since = now - need * (blocks.duration[block] * in_wave)
         blocks.earliest[block] = max(blocks.earliest[block], since)
         if is_last:
             blocks.holds_left[block] -= 1

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Iteration = Callable[[], object]
+FP32 = torch.float32
 CELLS = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
 DEEPBENCH = (
     "rnn_1760_16_50", "rnn_2048_32_50", "lstm_512_16_25", "lstm_1024_32_25", "lstm_256_16_150",
@@ -47,11 +48,14 @@ def recurrent(name: str) -> Iteration:
     return run
 
 
-def transformer(layers: int, width: int, heads: int, tokens: int, *, causal: bool) -> Iteration:
-    """Make layers of BERT or GPT-2, attention written out as in their papers."""
+def transformer(
+    layers: int, width: int, heads: int, tokens: int, *, causal: bool, dtype: torch.dtype = FP32
+) -> Iteration:
+    """Make layers of BERT or GPT, attention written out as in their papers."""
+    made = {"device": "cuda", "dtype": dtype}
     blocks = [
         {
-            name: nn.Linear(a, b).cuda()
+            name: nn.Linear(a, b, **made)
             for name, a, b in (
                 ("q", width, width), ("k", width, width), ("v", width, width),
                 ("out", width, width), ("up", width, 4 * width), ("down", 4 * width, width),
@@ -59,9 +63,9 @@ def transformer(layers: int, width: int, heads: int, tokens: int, *, causal: boo
         }
         for _ in range(layers)
     ]  # fmt: skip
-    norm = nn.LayerNorm(width).cuda()
-    x = torch.randn(1, tokens, width, device="cuda")
-    mask = torch.full((tokens, tokens), float("-inf"), device="cuda").triu(1)
+    norm = nn.LayerNorm(width, **made)
+    x = torch.randn(1, tokens, width, **made)
+    mask = torch.full((tokens, tokens), float("-inf"), **made).triu(1)
 
     def split(y: Tensor) -> Tensor:
         return y.view(1, tokens, heads, width // heads).transpose(1, 2)
@@ -79,6 +83,23 @@ def transformer(layers: int, width: int, heads: int, tokens: int, *, causal: boo
             y = y + block["down"](functional.gelu(block["up"](norm(y) if causal else y)))
             y = y if causal else norm(y)
         return y
+
+    return run
+
+
+def cusync_attention(tokens: int, width: int = 12288, gpus: int = 8) -> Iteration:
+    """Make one GPU's part of GPT-3's attention as cuSync measures it: one head of its share.
+
+    That is what src/ml-bench/transformer/attention.cu of microsoft/cusync computes.
+    """
+    share = width // gpus
+    made = {"device": "cuda", "dtype": torch.float16}
+    weights = torch.randn(width, 3 * share, **made), torch.randn(share, width, **made)
+    x = torch.randn(tokens, width, **made)
+
+    def run() -> object:
+        q, k, v = (x @ weights[0]).split(share, 1)
+        return torch.softmax(q @ k.T, -1) @ v @ weights[1]
 
     return run
 
@@ -214,15 +235,61 @@ def dynamic_branches(branches: int = 6, size: int = 28) -> Iteration:
     return run
 
 
+def training(model: nn.Module, forward: Callable[[], Tensor], iterations: int = 4) -> Iteration:
+    """Make iterations of training, the same each time."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def run() -> object:
+        with torch.enable_grad():
+            for _ in range(iterations):
+                optimizer.zero_grad()
+                forward().square().mean().backward()
+                optimizer.step()
+        return model
+
+    return run
+
+
+def gru_training() -> Iteration:
+    """Make iterations of training a GRU of four time steps."""
+    cell = nn.GRUCell(256, 256).cuda()
+    inputs = torch.randn(4, 16, 256, device="cuda")
+
+    def forward() -> Tensor:
+        state = None
+        for step in inputs:
+            state = cell(step, state)
+        return state
+
+    return training(cell, forward)
+
+
+def lenet_training() -> Iteration:
+    """Make iterations of training LeNet-5."""
+    layers = [
+        nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10),
+    ]  # fmt: skip
+    model = nn.Sequential(*layers).cuda()
+    inputs = torch.randn(32, 1, 28, 28, device="cuda")
+    return training(model, lambda: model(inputs))
+
+
 PROGRAMS: dict[str, Callable[[], Iteration]] = {
     **{name: partial(recurrent, name) for name in DEEPBENCH},
     "bert": lambda: transformer(2, 768, 12, 128, causal=False),
     "gpt2": lambda: transformer(2, 768, 12, 128, causal=True),
+    "gpt3_128": lambda: transformer(1, 12288, 96, 128, causal=True, dtype=torch.bfloat16),
+    "gpt3_512": lambda: transformer(1, 12288, 96, 512, causal=True, dtype=torch.bfloat16),
+    "cusync_attention_512": lambda: cusync_attention(512),
     "gnmt": gnmt,
     "deep_speech_2": deep_speech_2,
     "simulation": simulation,
     "dynamic_network": dynamic_network,
     "dynamic_branches": dynamic_branches,
+    "gru_training": gru_training,
+    "lenet_training": lenet_training,
 }
 
 

@@ -19,11 +19,11 @@ from programs import (
 
 from depgraph.errors import ModelError
 from depgraph.graph import edges_jit as jit
-from depgraph.graph import lists, lists_jit
+from depgraph.graph import graph_jit, lists
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.graph_jit import mix64
 from depgraph.graph.kinds import Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, lists_of
-from depgraph.graph.lists_jit import mix64
 from depgraph.graph.pairs import PairSummary, Pattern, group_targets, labelled_edges, pair_joins
 from depgraph.graph.regroup import graph_of_pair
 
@@ -332,7 +332,7 @@ def test_gather_lists(lists, data):
 
 @given(SMALL)
 def test_invert_lists(lists):
-    inverted = lists_jit.invert_lists(*list_arrays(lists), 6)
+    inverted = graph_jit.invert_lists(*list_arrays(lists), 6)
     assert to_lists(*inverted) == naive.invert_lists(lists, 6)
 
 
@@ -340,7 +340,7 @@ def test_invert_lists(lists):
 def test_intern_lists(lists, data):
     labels = data.draw(st.lists(st.integers(0, 1), min_size=len(lists), max_size=len(lists)))
     with np.errstate(over="ignore"):
-        number, first = lists_jit.intern_lists(*list_arrays(lists), np.array(labels, np.int64))
+        number, first = graph_jit.intern_lists(*list_arrays(lists), np.array(labels, np.int64))
     expected = naive.intern_lists(lists, labels)
     assert number.tolist() == expected
     assert first.tolist() == [expected.index(n) for n in range(len(set(expected)))]
@@ -392,7 +392,9 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
         members = to_lists(groups.member_offsets, groups.members)
         for g, group in enumerate(members):
             masks, found = np.zeros(n, np.uint16), np.empty(n, np.int32)
-            n_found = jit.union_sources(graph.arrays, groups, g, source, masks, found)
+            n_found = jit.union_sources(
+                graph.arrays, groups.join_offsets, groups.joins, g, source, masks, found
+            )
             sources = found[:n_found].tolist()
             assert len(set(sources)) == n_found
             assert {

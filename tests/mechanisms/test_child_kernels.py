@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from launching import launches_of, launching_programs, with_launches
 from small_graphs import graph_of, scenario_of
 
-from depgraph.analysis.compare_mechanisms import (
-    charges_of,
-    compare_mechanisms,
-    run_mechanism,
-)
+from depgraph.analysis.compare_mechanisms import charges_of, compare_mechanisms
 from depgraph.analysis.outcome import limits_of
 from depgraph.errors import DeadlockError, ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import Quantity, find_mechanisms
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import serial
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import parse_what_if

@@ -7,6 +7,7 @@ import pytest
 from checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import edges_of
 from small_graphs import graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
@@ -92,12 +93,7 @@ to = "after"
 pattern = "groups"
 """,
     ).graph
-    edges = sorted(
-        (int(s), int(t))
-        for sources, targets, _ in found.edges()
-        for s, t in zip(sources, targets, strict=True)
-    )
-    assert edges == [
+    assert [(source, target) for source, target, _ in edges_of(found)] == [
         *((s, 8) for s in range(6)), (6, 9), (7, 9), (8, 10), (8, 11), (8, 12), (9, 13),
     ]  # fmt: skip
 

@@ -11,9 +11,10 @@ from random_programs import one_column, one_row
 from small_graphs import graph_of, scenario_of
 from touching import program_of
 
-from depgraph.analysis.compare_mechanisms import compare_mechanisms, run_mechanism
+from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms import Charges, Quantity, dataflow_hints, find_mechanisms
+from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.dataflow_hints import ask
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
 from depgraph.reports.tables.mechanism_tables import comparison_report
@@ -89,9 +90,9 @@ def test_finer_hints_are_no_slower_in_a_ring_of_any_size(program, window):
 
 @given(programs(), grains, st.integers(1, 6), sorts)
 def test_a_filter_of_enough_bits_says_what_the_hints_do(program, grain, window, sort):
-    # A few hundred keys in 2 ** 24 bits: that all four hashes of one collide will not happen.
+    # A few hundred keys in 2 ** 20 bits: that all four hashes of one collide will not happen.
     exact, large = (
-        run(f"dataflow-hints({grain},{bits},4,{window},{sort})", program) for bits in (0, 1 << 24)
+        run(f"dataflow-hints({grain},{bits},4,{window},{sort})", program) for bits in (0, 1 << 20)
     )
     assert (large[0].start == exact[0].start).all()
     sizes = [{**rules.figures, "bits": None} for _, rules in (exact, large)]
@@ -186,6 +187,14 @@ def test_a_tensor_is_an_allocation_while_it_stands():
         assert run("dataflow-hints(tensor,0)", program)[0].start.tolist() == [0, 5, start]
 
 
+def test_of_a_segment_with_many_tensors_a_launch_names_what_it_touches():
+    touched = [(0, WRITE, 0, 512), (1, READ, 4096, 4100), (2, READ, 0, 4)]
+    for size, starts in ((2 << 20, [0, 0, 5]), (1 << 20, [0, 5, 5])):
+        lives = [Allocation(0, size, 0)]
+        program = program_of(touched, [1, 1, 1], allocations=lives, durations=[5, 1, 1])
+        assert run("dataflow-hints(tensor,0)", program)[0].start.tolist() == starts
+
+
 def test_a_counting_filter_does_not_tell_whom_to_wait_for():
     touched = [(0, WRITE, 0, 4), (1, WRITE, 8192, 8196), (2, READ, 0, 4)]
     program = program_of(touched, [1, 1, 1], durations=[2, 9, 1])
@@ -269,7 +278,7 @@ def test_rounds_that_do_not_settle_are_taken_as_if_nothing_had_ended(monkeypatch
 
 
 def test_a_program_that_is_too_large_is_told_so(monkeypatch):
-    monkeypatch.setattr(dataflow_hints, "_MOST_WORK", 1)
+    monkeypatch.setattr(dataflow_hints, "MOST_WORK", 1)
     program = program_of([(0, WRITE, 0, 4), (1, READ, 0, 4)], [1, 1])
     with pytest.raises(NotApplicableError, match="2 keys with those of 2 kernels and copies"):
         run("dataflow-hints(tensor)", program)

@@ -1,15 +1,21 @@
 """Programs described from graphs: levels of a search, a thread a vertex."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.cli.commands import bound
+from depgraph.cli.options.suite_file import programs_of
 from depgraph.errors import InputError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.parsers.workload import read_workload
+from depgraph.reproduce.programs import scenario_of
+from depgraph.samples import sample_path
 from depgraph.samples.launches import bfs_levels, main, read_csr, rmat
+from depgraph.samples.suite import launching
 from depgraph.scenario.build_scenario import build_scenario
 
 # A star of vertex 0 with 1 to 5, and an edge from 5 to 6.
@@ -124,3 +130,44 @@ def test_an_archive_whose_rows_go_backwards_and_a_file_that_is_there(tmp_path, s
 def test_wrong_usage_ends_with_2(star, tmp_path, options):
     with pytest.raises(SystemExit, match="2"):
         main([str(star), "-o", str(tmp_path / "out.toml"), *options])
+
+
+def test_a_suite_file_of_all_programs(tmp_path):
+    launching.write_all(tmp_path / "all", force=False)
+    (path,) = (tmp_path / "all").glob("suite.toml")
+    programs = programs_of(bound.command, [path])
+    assert [program.name for program in programs] == list(launching.PROGRAMS)
+    assert "launch" in (tmp_path / "all" / "bfs.toml").read_text(encoding="utf-8")
+
+
+def scenario_of_suite(name, folder):
+    path = folder / f"{name}.toml"
+    path.write_text(launching.described(name), encoding="utf-8")
+    return scenario_of(read_workload(path), "V100", 13)
+
+
+@pytest.mark.parametrize("name", ["amr", "join_uniform", "mandelbrot", "products"])
+@pytest.mark.jit_only
+def test_programs_of_the_suite_take_what_is_packaged(name, tmp_path):
+    kept = json.loads(sample_path("suite/launching.json").read_text(encoding="utf-8"))
+    (expected,) = (each["cycles"] for each in kept if each["name"] == name)
+    program = scenario_of_suite(name, tmp_path)
+    found = compare_mechanisms(program, [program.sms], find_mechanisms(list(expected)))
+    times = [outcome.makespan for outcome in found.outcomes]
+    assert times == list(expected.values())
+    flat, cdp, best, _ = times
+    assert best <= min(flat, cdp)
+
+
+def test_each_algorithm_is_run_to_find_the_work():
+    indptr, indices = rmat(12, 16)
+    degree = np.diff(indptr)
+    reached = np.concatenate(list(bfs_levels(indptr, indices, int(degree.argmax()))))
+    assert sum(items.sum() for items in launching.bfs()) == degree[reached].sum()
+    # A shorter way may be found later, so some vertices are looked at again.
+    assert sum(items.sum() for items in launching.sssp()) >= degree[reached].sum()
+    left = [int((items > 0).sum()) for items in launching.colouring()]
+    assert left == sorted(left, reverse=True)
+    (tiles,) = launching.mandelbrot(side=4, pixels=4)
+    assert set(tiles[0].tolist()) <= {0, 16}
+    assert (tiles[2] * 16 >= tiles[1]).all()

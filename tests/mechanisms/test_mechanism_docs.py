@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from published import WORKLOADS
 from small_graphs import graph_of, scenario_of
@@ -36,11 +35,7 @@ def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (mechanism,) = find_mechanisms(["docs_example:TwoAtATime"])
     graph = graph_of([1, 1, 1], [((0, 0), (1, 0))])
-    one = np.ones(3, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array([2.0, 3, 4]),
-        occupancy=one, sms=3,
-    )  # fmt: skip
+    program = scenario_of(graph, [2.0, 3, 4], sms=3)
     charges = Charges(mechanism.costs)
     rules = mechanism.rules(program, charges)
     plan = run_rules("example", rules, graph, program.durations, program.resources, 3)

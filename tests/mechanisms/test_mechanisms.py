@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from programs import edges_of
 from random_programs import graphs, one_row, programs
 from small_graphs import graph_of, kernels_of, scenario_of
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.analysis.outcome import intra_block_path, limits_of
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints
@@ -24,9 +24,10 @@ from depgraph.mechanisms import (
     parse_cost,
     split_names,
 )
+from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.bloom import ask_filters, reported_graph
-from depgraph.mechanisms.bloom_jit import filter_bit
-from depgraph.mechanisms.dataflow import learned_kernels
+from depgraph.mechanisms.dataflow_learned import learned_kernels
+from depgraph.mechanisms.filters_jit import filter_bit
 from depgraph.mechanisms.stream_k import is_gemm, peers
 from depgraph.schedule.policy import Against
 
@@ -55,11 +56,7 @@ def makespan(name, program, changed=None):
 
 def ends_before_starts(program, schedule):
     """Tell whether no block starts before a block that it depends on has ended."""
-    return all(
-        schedule.end[s] <= schedule.start[t] * CLOSE
-        for source, target, _ in program.graph.edges()
-        for s, t in zip(source, target, strict=True)
-    )
+    return all(schedule.end[s] <= schedule.start[t] * CLOSE for s, t, _ in edges_of(program.graph))
 
 
 @given(programs(), st.sampled_from(PLAIN))
@@ -132,9 +129,8 @@ def test_another_edge_never_shortens_the_critical_path(program, data):
     target = data.draw(st.integers(1, graph.n_operations - 1))
     source = data.draw(st.integers(0, target - 1))
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
-    for sources, targets, _ in graph.edges():
-        for s, t in zip(sources, targets, strict=True):
-            builder.add("RAW", [s], [t])
+    for s, t, _ in edges_of(graph):
+        builder.add("RAW", [s], [t])
     builder.add("RAW", [graph.first_block[source]], [graph.first_block[target]])
     before, _ = graph.earliest_finish(program.durations)
     after, _ = builder.build().earliest_finish(program.durations)
@@ -145,11 +141,7 @@ def test_another_edge_never_shortens_the_critical_path(program, data):
 def test_acs_on_a_chain_is_serial_and_its_costs(durations, launch):
     n = len(durations)
     graph = graph_of([1] * n, [((k, 0), (k + 1, 0)) for k in range(n - 1)])
-    one = np.ones(n, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array(durations, float),
-        occupancy=one, sms=2,
-    )  # fmt: skip
+    program = scenario_of(graph, durations, sms=2)
     cost = {"launch": Quantity(launch, "us"), "check": Quantity(1, "us")}
     serial = sum(durations)
     # In a window of many, all checks but the first are hidden behind running kernels.
@@ -265,11 +257,7 @@ def test_matrix_products_are_known_by_name(name, is_one):
 
 def test_pdl_overlaps_preambles_only():
     graph = graph_of([2, 2], [((0, 0), (1, 0))])
-    one = np.ones(2, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array([4.0, 2, 3, 3]),
-        occupancy=one, sms=3,
-    )  # fmt: skip
+    program = scenario_of(graph, [4.0, 2, 3, 3], sms=3)
     assert makespan("serial", program) == 7
     assert makespan("pdl", program) == 7
     assert makespan("pdl", program, {"preamble": Quantity(2, "us")}) == 5
@@ -280,34 +268,30 @@ def test_streams_overlap_what_kernels_do_not_need():
     graph = graph_of([1, 1, 1], [((0, 0), (2, 0))])
     streams = replace(graph.resources, stream=np.array([0, 1, 1]))
     graph = replace(graph, resources=streams)
-    one = np.ones(3, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array([4.0, 3, 2]),
-        occupancy=one, sms=2,
-    )  # fmt: skip
+    program = scenario_of(graph, [4.0, 3, 2], sms=2)
     assert makespan("streams", program) == 6
     assert makespan("serial", program) == 9
 
 
 def test_blockmaestro_waits_for_a_kernel_with_too_many_parents():
     graph = graph_of([3, 1], [((0, 0), (1, 0)), ((0, 1), (1, 0))])
-    one = np.ones(2, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array([1.0, 1, 9, 1]),
-        occupancy=one, sms=4,
-    )  # fmt: skip
+    program = scenario_of(graph, [1.0, 1, 9, 1], sms=4)
     assert makespan("blockmaestro", program) == 9
     assert makespan("blockmaestro", program, {"parents": Quantity(1, "count")}) == 10
 
 
-def test_a_repeated_kernel_is_learned_whatever_its_place():
-    edges = [((k, b), (k + 1, b)) for k in range(3) for b in range(2)]
-    graph = graph_of([2] * 4, edges)
-    one = np.ones(4, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.ones(8), occupancy=one, sms=4,
-        functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
+def launches_of(functions, edges):
+    """Return launches of two blocks each, of functions with names of one letter."""
+    n = len(functions)
+    graph = graph_of([2] * n, edges)
+    return scenario_of(
+        graph, np.ones(2 * n), sms=4, functions=tuple(functions), grid=one_row(graph),
+        block=np.ones((n, 3), np.int64),
     )  # fmt: skip
+
+
+def test_a_repeated_kernel_is_learned_whatever_its_place():
+    program = launches_of("abbb", [((k, b), (k + 1, b)) for k in range(3) for b in range(2)])
     assert learned_kernels(program).learned.tolist() == [False, False, True, True]
     other = replace(program, kernels=kernels_of([2] * 4, ("a", "b", "c", "b")))
     assert learned_kernels(other).learned.tolist() == [False, False, False, True]
@@ -315,13 +299,7 @@ def test_a_repeated_kernel_is_learned_whatever_its_place():
 
 def test_another_pattern_is_not_learned():
     straight = [((k, b), (k + 1, b)) for k in range(2) for b in range(2)]
-    graph = graph_of([2] * 4, [*straight, ((2, 0), (3, 1)), ((2, 1), (3, 0))])
-    one = np.ones(4, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.ones(8), occupancy=one, sms=4,
-        functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
-    )  # fmt: skip
-    lesson = learned_kernels(program)
+    lesson = learned_kernels(launches_of("abbb", [*straight, ((2, 0), (3, 1)), ((2, 1), (3, 0))]))
     assert lesson.learned.tolist() == [False, False, True, False]
     # Straight edges were learned where crossed ones are.
     assert (lesson.mistaken, lesson.missed, lesson.needless) == (1, 2, 2)
@@ -330,12 +308,7 @@ def test_another_pattern_is_not_learned():
 def test_a_launch_is_like_the_one_after_the_same_kernels():
     # b after a waits for one block, b after c for the other; each is learned apart.
     edges = [((k - 1, 0 if k in {1, 5} else 1), (k, 0)) for k in (1, 3, 5, 7)]
-    graph = graph_of([2] * 8, edges)
-    program = scenario_of(
-        graph=graph, durations=np.ones(16), sms=4,
-        functions=tuple("abcbabcb"), grid=one_row(graph), block=np.ones((8, 3), np.int64),
-    )  # fmt: skip
-    lesson = learned_kernels(program)
+    lesson = learned_kernels(launches_of("abcbabcb", edges))
     assert lesson.learned.tolist() == [False] * 3 + [False] + [True] * 4
     # At its second launch b has only been seen after a.
     assert (lesson.mistaken, lesson.missed, lesson.needless) == (1, 1, 1)
@@ -345,11 +318,7 @@ def test_without_positions_tiles_are_taken_to_be_needed_one_after_another():
     builder = GraphBuilder([0, 1], [2, 1])
     builder.add("RAW", [0, 1], [2])
     graph = builder.build()
-    one = np.ones(2, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.array([1.0, 3, 2]),
-        occupancy=one, sms=3, grid=one_row(graph),
-    )  # fmt: skip
+    program = scenario_of(graph, [1.0, 3, 2], sms=3, grid=one_row(graph))
     assert makespan("cusync-row", program) == 5
     # The second tile, there at 3, is needed at half of the consumer's work.
     assert makespan("cusync-tile", program) == 4
@@ -369,8 +338,7 @@ def test_bloom_filters_tell_the_memory_of_two_contexts_apart():
     )
     graph = replace(graph_of([1, 1, 1], []), space=np.array([0, 1, 0], np.int32))
     answers = ask_filters(graph, footprints, 1 << 14, 4)
-    sources, targets, _ = next(reported_graph(graph, answers).edges())
-    assert (sources.tolist(), targets.tolist()) == ([0], [2])
+    assert [(s, t) for s, t, _ in edges_of(reported_graph(graph, answers))] == [(0, 2)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 9)), min_size=1))
@@ -383,11 +351,7 @@ def test_bloom_filters_report_what_they_would_by_hand(touches):
         block.astype(np.int32), kind.astype(np.uint8), start, start + np.uint64(4)
     )
     answers = ask_filters(graph, footprints, 16, 2)
-    reported = {
-        (int(s), int(t))
-        for sources, targets, _ in reported_graph(graph, answers).edges()
-        for s, t in zip(sources, targets, strict=True)
-    }
+    reported = {(s, t) for s, t, _ in edges_of(reported_graph(graph, answers))}
     filters = {(b, k): set() for b in range(6) for k in (0, 1)}
     for b, k, at in touches:
         filters[b, k] |= naive_schedule.bloom_bits(at, 16, 2)
@@ -457,9 +421,7 @@ def test_a_users_own_rule_is_found_beside_them(tmp_path, monkeypatch):
         "        return Rules(window=2, in_order=True)\n"
     )
     monkeypatch.chdir(tmp_path)
-    graph = graph_of([1, 1, 1], [])
-    one = np.ones(3, np.int64)
-    program = scenario_of(graph=graph, durations=np.ones(3), occupancy=one, sms=3)
+    program = scenario_of(graph_of([1, 1, 1], []), np.ones(3), sms=3)
     assert makespan("own_rules:Pairs", program) == 2
 
 
@@ -489,11 +451,7 @@ def test_a_cost_is_read_with_its_unit():
 
 def test_what_a_mechanism_is_held_against():
     graph = graph_of([1, 1], [((0, 0), (1, 0))])
-    one = np.ones(2, np.int64)
-    program = scenario_of(
-        graph=graph, durations=np.ones(2), occupancy=one, sms=1,
-        grid=one_row(graph),
-    )  # fmt: skip
+    program = scenario_of(graph, np.ones(2), sms=1, grid=one_row(graph))
     against = {}
     for name in GENERAL:
         for mechanism in find_mechanisms([name]):

@@ -7,7 +7,7 @@ import pytest
 from published import outcomes
 from small_graphs import graph_of, scenario_of
 
-from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.kernel_groups import kernel_loads
 
 
 def read_cases(shared_data, name):

@@ -64,6 +64,27 @@ def test_an_edge_costs_more_from_branch_to_branch():
     assert predicted_time(CudaGraph(), dear).time == pytest.approx(plain + 2)
 
 
+@pytest.mark.parametrize(("roots", "leaves"), [(2, 2), (3, 1), (4, 4)])
+def test_each_root_waits_for_all_leaves_of_the_replay_before(roots, leaves):
+    # The leaves wait for the last root alone, all else runs beside it.
+    own = max(leaves - roots + 1, 1)
+    sizes = [1] * (roots + own)
+    edges = [((roots - 1, 0), (roots + i, 0)) for i in range(own)]
+    scenario = program(sizes, edges, np.full(len(sizes), 50.0), "none,root=1,leaf=0.5")
+    assert len(sizes) - len({source for (source, _), _ in edges}) == roots - 1 + own
+    later = (roots - 1) * (1 + 0.5 * (roots - 1 + own))
+    assert predicted_time(CudaGraph(), scenario).high == pytest.approx(100 + later)
+
+
+def test_a_host_that_is_slower_than_a_graph_keeps_its_replays_apart():
+    scenario = program([1] * 10, [], np.full(10, 2.0), "none,leaf=1,issue=4")
+    found = predicted_time(CudaGraph(), scenario)
+    # Launched every 40 us, or 9 further roots after waits for 10 leaves.
+    assert (found.low, found.high) == (40, 2 + 9 * 10)
+    fast = program([1] * 10, [], np.full(10, 2.0), "none,leaf=1,issue=0.1")
+    assert predicted_time(CudaGraph(), fast).low == 2 + 9 * 10
+
+
 @given(programs())
 def test_nothing_is_predicted_faster_because_launches_cost_more(scenario):
     found = predicted_time(CudaGraph(), scenario)
@@ -112,10 +133,30 @@ def test_early_ports_may_have_a_preamble():
     assert predicted_time(graph, scenario, {graph.name: costs}).time == pytest.approx(16)
 
 
+@pytest.mark.parametrize("per_sm", [8, 12, 16])
+@pytest.mark.parametrize("name", ["pdl", "cuda-graph(programmatic)"])
+def test_early_blocks_stay_even_over_sms_that_are_full(name, per_sm):
+    sizes = [132 * per_sm] * 12
+    scenario = program(sizes, chain_edges(sizes), np.full(sum(sizes), 15.0), contention="full")
+    (early,) = find_mechanisms([name])
+    found = predicted_time(early, scenario).time
+    assert found <= predicted_chain(early, scenario).time * 1.03
+
+
+def test_a_preamble_is_of_the_time_that_a_block_takes_in_its_wave():
+    sizes = [132 * 4] * 10
+    scenario = program(sizes, chain_edges(sizes), np.full(sum(sizes), 20.0), contention="full")
+    (early,) = find_mechanisms(["pdl"])
+    costs = {"release": Quantity(0, "us"), "preamble": Quantity(10, "us")}
+    found = predicted_time(early, scenario, {early.name: costs}).time
+    assert 20 + 9 * 9 < found < 20 + 9 * 11
+
+
 @pytest.mark.jit_only
-def test_a_million_blocks_are_predicted():
-    sizes = [500_000, 500_000]
-    scenario = program(sizes, chain_edges(sizes), np.full(1_000_000, 8.0), contention="full")
+@pytest.mark.parametrize("blocks", [200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_very_many_blocks_are_predicted(blocks):
+    sizes = [blocks // 2] * 2
+    scenario = program(sizes, chain_edges(sizes), np.full(blocks, 8.0), contention="full")
     found = predicted_time(CudaGraph(), scenario)
     assert found.time == pytest.approx(predicted_chain(CudaGraph(), scenario).time)
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from touching import program_of
 
 import depgraph
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms import Charges, Quantity, find_mechanisms
-from depgraph.mechanisms.dataflow import learned_kernels
-from depgraph.mechanisms.relative import touched_by
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.dataflow_learned import learned_kernels, touched_by
 from depgraph.trace.records import READ, WRITE, Allocation
 
 FAR = 1 << 20
@@ -134,6 +133,22 @@ def test_no_dependence_is_missed(all_touched, data):
     schedule, _ = learned(program)
     for sources, targets, _ in program.graph.edges():
         assert (schedule.start[targets] >= schedule.end[sources]).all()
+
+
+@given(st.lists(touches, min_size=1, max_size=4), st.integers(3, 4))
+def test_iterations_are_learned_from_the_first_by_footprints_and_from_the_second_by_edges(
+    all_touched, iterations
+):
+    step = [[(b, kind, FAR * i + n, FAR * i + n + 4) for b, kind, i, n in own]
+            for own in all_touched]  # fmt: skip
+    names = [f"k{i}" for i in range(len(step))] * iterations
+    program = launches(*step * iterations, names=names)
+    (edges,) = find_mechanisms(["dataflow-learned"])
+    by_edges = run_mechanism(edges, program, Charges(edges.costs))[1].waits_for_all
+    by_footprints = learned(program)[1].waits_for_all
+    assert by_footprints[: len(step)].all()
+    assert not by_footprints[len(step) :].any()
+    assert not by_edges[2 * len(step) :].any()
 
 
 def test_without_footprints_or_with_another_word_it_is_one_line():

@@ -1,7 +1,5 @@
 """From a store to a scenario: damaged times, and another store's, are refused whoever asks."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from types import SimpleNamespace

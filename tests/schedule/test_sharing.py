@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_programs import programs
 from small_graphs import graph_of, resources_of, shares_of
 
-from depgraph.gpu.sm_resources import CarveOuts, SmSharing
+from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Places, Rules
 from depgraph.schedule.simulate import run_rules

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from small_graphs import chain_edges, graph_of, scenario_of
 
-from depgraph.analysis.kernel_loads import kernel_loads
-from depgraph.mechanisms.serial import serial
+from depgraph.analysis.kernel_groups import kernel_loads
+from depgraph.mechanisms.baselines import serial
 from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm, utilization_over_time
 
 

@@ -1,4 +1,4 @@
-"""Dataflow: a block as soon as those it depends on have ended; learned, and without limits, too."""
+"""Dataflow learned from earlier launches: by edges, or by footprints relative to buffers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered, word
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered, footprints_for, word
 from depgraph.mechanisms.costs import Cost, ahead
-from depgraph.schedule.policy import PRIORITIES, Gates, Rules
-from depgraph.schedule.simulate import run_rules
+from depgraph.mechanisms.hints import ALIGNMENT
+from depgraph.schedule.policy import Gates, Rules
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -20,83 +20,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.mechanisms.relative import RelativeLesson
     from depgraph.scenario.scenario import Scenario
+    from depgraph.trace.records import Allocation
 
-DEFAULT_PRIORITY = "oldest-first"
-BEST = "best priority"
 EDGES, RELATIVE = "edges", "relative"
 # A launch is compared with earlier ones by up to this many kernels before it, a power of two.
 _LONGEST_CONTEXT = 64
-
-
-class Dataflow(Mechanism):
-    """All kernels of the program in one pool.
-
-    Parameters
-    ----------
-    priority : {"oldest-first", "newest-first", "longest-path-first", "best priority"}
-        Which of the blocks that are ready goes first; the best is that of the shortest schedule.
-    """
-
-    name = "dataflow"
-    signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"
-    takes = (word,)
-    rule = (
-        "a block starts once all blocks that it depends on have ended; waiting blocks hold no "
-        "slot; of those that are ready the oldest (default), the newest, or the one with the "
-        "longest path to the end goes first; best: whichever of the three is fastest"
-    )
-    cost = "launches: the host issues each kernel, ahead of the GPU; no gaps"
-    availability = Availability.HARDWARE
-    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
-
-    def __init__(self, priority: str = DEFAULT_PRIORITY) -> None:
-        if priority == "best":
-            priority = BEST
-        if priority not in (*PRIORITIES, BEST):
-            raise ModelError(f"priority {priority!r}: give one of {', '.join(PRIORITIES)}, best")
-        self.priority = priority
-
-    @property
-    def label(self) -> str:
-        """The name with the priority."""
-        return f"{self.name} ({self.priority})"
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return the plain one and the best."""
-        return [cls(), cls(BEST)]
-
-    def rules(self, program: Scenario, charges: Charges) -> Rules:
-        """Order ready blocks by the priority."""
-        rules = Rules(strict=False, enter=ahead(program, charges).enter)
-        graph, durations = program.graph, program.durations
-        if self.priority != BEST:
-            return replace(rules, order=PRIORITIES[self.priority](graph, durations))
-        shortest = {}
-        for name, priority in PRIORITIES.items():
-            ordered = replace(rules, order=priority(graph, durations))
-            plan = run_rules(name, ordered, graph, durations, program.resources, program.sms)
-            shortest[name] = plan.makespan, ordered
-        best = min(shortest, key=lambda name: shortest[name][0])
-        return shortest[best][1].assuming(f"the best of three priorities: {best}")
-
-
-class Ideal(Mechanism):
-    """Dataflow on unlimited SMs: the critical path."""
-
-    name = "ideal"
-    rule = "a block starts once all blocks that it depends on have ended, on unlimited SMs"
-    availability = Availability.LIMIT
-    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
-
-    def rules(self, program: Scenario, charges: Charges) -> Rules:
-        """Take away the limit on SMs."""
-        del program, charges
-        return Rules(unlimited=True, assumptions=("unlimited SMs: no utilization",))
 
 
 class DataflowLearned(Mechanism):
@@ -137,41 +69,31 @@ class DataflowLearned(Mechanism):
         self.what = what
         self.shown = () if what == EDGES else (what,)
         self._lesson = Remembered(learned_kernels)
-        self._relative = Remembered(_relative_lesson)
+        self._relative = Remembered(relative_lesson)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
-        """Put a barrier before each kernel whose dependences are not known."""
-        if self.what == RELATIVE:
-            return self._relative_rules(program, charges)
-        lesson = self._lesson(program)
+        """Put a barrier before each kernel of which not enough is known."""
+        lesson = (self._lesson if self.what == EDGES else self._relative)(program)
         barrier = program.is_kernel & ~lesson.learned
         gap = barrier * charges.launches.gap.value
         gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch
-        return Rules(
+        rules = Rules(
             waits_for_all=barrier,
             enter=ahead(program, charges).enter,
             launch=gap,
             strict=False,
             assumptions=(lesson.describe(int(program.is_kernel.sum())),),
         )
-
-    def _relative_rules(self, program: Scenario, charges: Charges) -> Rules:
-        """Put a barrier before and after each kernel whose footprints are not known."""
-        lesson = self._relative(program)
-        barrier = program.is_kernel & ~lesson.learned
-        gap = barrier * charges.launches.gap.value
-        gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch
+        if isinstance(lesson, Lesson):
+            return rules
+        # Nobody knows what such a kernel touches, so there is a barrier after it, too.
         last = np.maximum.accumulate(np.where(barrier, np.arange(len(barrier)), -1))
         after = np.flatnonzero(last[:-1] >= 0)
         redo = 1 + lesson.late * charges.number("redo")
-        return Rules(
-            waits_for_all=barrier,
+        return replace(
+            rules,
             gates=Gates.between(last[after], after + 1),
-            enter=ahead(program, charges).enter,
-            launch=gap,
-            strict=False,
             durations=program.durations * redo[program.graph.operation_of_block],
-            assumptions=(lesson.describe(int(program.is_kernel.sum())),),
         )
 
 
@@ -226,12 +148,6 @@ def learned_kernels(program: Scenario) -> Lesson:
         learned[k] = lacking == extra == 0
         mistaken += not learned[k]
     return Lesson(learned, mistaken, missed, needless)
-
-
-def _relative_lesson(program: Scenario) -> RelativeLesson:
-    from depgraph.mechanisms.relative import relative_lesson
-
-    return relative_lesson(program, _teachers(program))
 
 
 def _teachers(program: Scenario) -> list[int | None]:
@@ -329,4 +245,100 @@ def _count_missing(
     return sum(
         len(np.setdiff1d(edges, other.get(distance, none), assume_unique=True))
         for distance, edges in in_one.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a launch touches of each buffer, from the first byte of it that it touches."""
+
+    sizes: tuple[int, ...]  # bytes from the first to the last, in order of size
+    ranges: tuple[bytes, ...]  # digests of what each block reads and writes, in any one order
+    n_ranges: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeLesson:
+    """Which launches touch what an earlier one did, buffers apart."""
+
+    learned: NDArray[np.bool_]  # [n_operations]
+    # [n_operations]: its buffers are as large as those that were learned, but its blocks touch
+    # other bytes: nobody can tell before they do.
+    late: NDArray[np.bool_]
+    other_sizes: int  # launches whose buffers have other sizes, which are known as they come
+    n_ranges: int  # that are remembered, of all functions
+
+    def describe(self, kernels: int) -> str:
+        """Say it in a sentence."""
+        n = int(self.learned.sum())
+        first = kernels - n - self.other_sizes - int(self.late.sum())
+        return (
+            f"launches that touch, relative to their buffers, what an earlier one did: {n} of "
+            f"{kernels}; {first} came first; {self.other_sizes} were found to be others by the "
+            f"sizes of their buffers as they came, {int(self.late.sum())} by a block that touched "
+            f"other bytes; byte ranges remembered: {self.n_ranges}"
+        )
+
+
+def relative_lesson(program: Scenario) -> RelativeLesson:
+    """Compare what each launch touches with what the one that taught it did.
+
+    Raises
+    ------
+    NotApplicableError
+        If the program has no footprints.
+    """
+    graph = program.graph
+    footprints = footprints_for("dataflow-learned(relative)", program)
+    kernels = np.flatnonzero(program.is_kernel).tolist()
+    taught_by = _teachers(program)
+    bounds = np.searchsorted(footprints.block, graph.first_block)
+    allocations = program.allocations if graph.space is None else ()
+    touched = [
+        touched_by(
+            footprints.take(slice(bounds[k], bounds[k + 1])), int(graph.first_block[k]),
+            [a for a in allocations if a.allocated <= k and (a.freed is None or k < a.freed)],
+        )
+        for k in kernels
+    ]  # fmt: skip
+    learned, late = np.zeros((2, graph.n_operations), np.bool_)
+    other_sizes = n_ranges = 0
+    for k, own, teacher in zip(kernels, touched, taught_by, strict=True):
+        if teacher is None:
+            n_ranges += own.n_ranges
+            continue
+        known = touched[teacher]
+        learned[k] = own.ranges == known.ranges
+        late[k] = not learned[k] and own.sizes == known.sizes
+        other_sizes += own.sizes != known.sizes
+    # What an opaque kernel touches is not known, so neither is whether it was the same.
+    learned &= ~program.opaque
+    return RelativeLesson(learned, late & ~program.opaque, other_sizes, n_ranges)
+
+
+def touched_by(
+    footprints: Footprints, first_block: int, allocations: Sequence[Allocation]
+) -> Touched:
+    """Describe the footprints of a launch, whatever the addresses of its buffers."""
+    order = np.argsort(footprints.start, kind="stable")
+    start, end = footprints.start[order].astype(np.int64), footprints.end[order].astype(np.int64)
+    if not len(start):
+        return Touched((), (), 0)
+    reached = np.maximum.accumulate(end)
+    # What is nearer than that is one buffer where no allocations are known.
+    begins = start // ALIGNMENT > (np.append(start[:1], reached[:-1]) - 1) // ALIGNMENT + 1
+    begins[0] = True
+    for allocation in allocations:
+        begins[np.searchsorted(start, allocation.address) :][:1] = True
+    buffer = np.cumsum(begins) - 1
+    base = start[begins]
+    block, access = footprints.block[order] - first_block, footprints.access[order]
+    rows = np.stack([buffer, block, access, start - base[buffer], end - base[buffer]])
+    rows = rows[:, np.lexsort(rows[::-1])]
+    cuts = np.flatnonzero(np.diff(rows[0])) + 1
+    each = [np.ascontiguousarray(part[1:]) for part in np.split(rows, cuts, axis=1)]
+    return Touched(
+        tuple(sorted(int(part[-1].max()) for part in each)),
+        tuple(sorted(hashlib.sha256(part.tobytes()).digest() for part in each)),
+        rows.shape[1],
     )

@@ -1,0 +1,157 @@
+"""What mechanisms are compared with: serialized launches, dataflow, and dataflow without limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.mechanisms.base import Availability, Mechanism, word
+from depgraph.mechanisms.costs import LAUNCH, Charges, ahead, serialized
+from depgraph.schedule.policy import PRIORITIES, Rules
+from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.simulate import run_rules
+from depgraph.schedule.simulate_jit import serial_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.scenario.scenario import Scenario
+
+
+class Serial(Mechanism):
+    """What a GPU does with the kernels of one stream."""
+
+    name = "serial"
+    rule = "a kernel starts once the whole kernel before it has ended"
+    cost = "launches: host and gap of each kernel"
+    family = "streams"
+    availability = Availability.SHIPS
+    source = "CUDA C++ programming guide, streams"
+    costs = (LAUNCH,)
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Let every operation wait for all before it."""
+        return serialized(program, charges)
+
+
+def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
+    """Run kernels one after another, as a GPU does for one stream.
+
+    Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
+    on the SMs; each kernel pays for its launch, a copy or memset does not.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    as_graph : bool
+        Whether the kernels are launched as a CUDA graph, a chain of nodes, and not one by one.
+    """
+    graph, durations = scenario.graph, scenario.durations
+    # More SMs than a kernel has blocks stay empty.
+    size = int(min(scenario.sms, np.diff(graph.first_block).max(initial=1)))
+    slots = scenario.occupancy * size
+    launch, is_kernel = scenario.launch, scenario.is_kernel
+    each, gap, once = launch.host, launch.gap, 0.0
+    gaps = is_kernel * float(gap.value)
+    if as_graph:
+        each, once = launch.node, launch.graph.value
+        gaps = chain_paths(scenario)
+    issued = np.cumsum(is_kernel * float(each.value)) + once * is_kernel
+    start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
+    # The slots of a kernel are dealt out to the SMs in turn.
+    sm = slot % np.int32(size)
+    return Schedule("serial", start, start + durations, sm, least=scenario.memory)
+
+
+def chain_paths(scenario: Scenario) -> NDArray[np.float64]:
+    """Return what a chain of a CUDA graph needs before each operation: float64[n_operations]."""
+    paths = graph_paths(scenario) * scenario.is_kernel
+    paths[np.flatnonzero(scenario.is_kernel)[:1]] = 0.0
+    return paths
+
+
+def graph_paths(scenario: Scenario) -> NDArray[np.float64]:
+    """Return what a CUDA graph needs before each operation of a branch: float64[n_operations]."""
+    launch = scenario.launch
+    paths = np.full(scenario.graph.n_operations, launch.path.value)
+    if math.isfinite(launch.path_share):
+        paths = np.minimum(paths, launch.path_share * scenario.kernel_times)
+    return paths
+
+
+DEFAULT_PRIORITY = "oldest-first"
+BEST = "best priority"
+
+
+class Dataflow(Mechanism):
+    """All kernels of the program in one pool.
+
+    Parameters
+    ----------
+    priority : {"oldest-first", "newest-first", "longest-path-first", "best priority"}
+        Which of the blocks that are ready goes first; the best is that of the shortest schedule.
+    """
+
+    name = "dataflow"
+    signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"
+    takes = (word,)
+    rule = (
+        "a block starts once all blocks that it depends on have ended; waiting blocks hold no "
+        "slot; of those that are ready the oldest (default), the newest, or the one with the "
+        "longest path to the end goes first; best: whichever of the three is fastest"
+    )
+    cost = "launches: the host issues each kernel, ahead of the GPU; no gaps"
+    availability = Availability.HARDWARE
+    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+
+    def __init__(self, priority: str = DEFAULT_PRIORITY) -> None:
+        if priority == "best":
+            priority = BEST
+        if priority not in (*PRIORITIES, BEST):
+            raise ModelError(f"priority {priority!r}: give one of {', '.join(PRIORITIES)}, best")
+        self.priority = priority
+
+    @property
+    def label(self) -> str:
+        """The name with the priority."""
+        return f"{self.name} ({self.priority})"
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return the plain one and the best."""
+        return [cls(), cls(BEST)]
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Order ready blocks by the priority."""
+        rules = Rules(strict=False, enter=ahead(program, charges).enter)
+        graph, durations = program.graph, program.durations
+        if self.priority != BEST:
+            return replace(rules, order=PRIORITIES[self.priority](graph, durations))
+        shortest = {}
+        for name, priority in PRIORITIES.items():
+            ordered = replace(rules, order=priority(graph, durations))
+            plan = run_rules(name, ordered, graph, durations, program.resources, program.sms)
+            shortest[name] = plan.makespan, ordered
+        best = min(shortest, key=lambda name: shortest[name][0])
+        return shortest[best][1].assuming(f"the best of three priorities: {best}")
+
+
+class Ideal(Mechanism):
+    """Dataflow on unlimited SMs: the critical path."""
+
+    name = "ideal"
+    rule = "a block starts once all blocks that it depends on have ended, on unlimited SMs"
+    availability = Availability.LIMIT
+    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Take away the limit on SMs."""
+        del program, charges
+        return Rules(unlimited=True, assumptions=("unlimited SMs: no utilization",))
