@@ -1,8 +1,10 @@
 """Measure how time and memory of extract and bound grow, and the longest path against networkx.
 
-Times are of processors, beyond those of the smallest input of its kind: what a process takes to
-start does not grow. The longest path of the same blocks is found by depgraph, in memory and in one
-thread, and by ``networkx.dag_longest_path_length``; both must say the same.
+With the size of a log, the kernels of a described program, the blocks of a recording and of a
+graph; and how long a log takes on more cores, or with more workers of dask. Times are of
+processors, beyond those of the smallest input of its kind: what a process takes to start does not
+grow. The longest path of the same blocks is found by depgraph, in memory and in one thread, and by
+``networkx.dag_longest_path_length``; both must say the same.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from bound_speed import kernel_graph, local_graph, write_graph
 from figures import MB, MIB, Figure, seconds, size
 from inputs import SAMPLE, Options, main, plain_log, toy_log
 from make_large_log import make_large_log
-from measure import DEPGRAPH, Run, run
+from make_recording import make_recording
+from measure import DEPGRAPH, Run, available_cores, run, run_together
+
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +31,10 @@ if TYPE_CHECKING:
 
 TITLE = "Growth"
 
-_LOG_BYTES = 100 * MB, 300 * MB, 1000 * MB
+_LOG_BYTES = 100 * MB, 1000 * MB, 10_000 * MB
+_LOG_FOR_CORES = 1000 * MB
 _KERNELS = 10**2, 10**3, 10**4, 10**5
+_LAYERS = 1, 4, 12
 _BLOCKS = 10**4, 10**5, 10**6
 _IN_NETWORKX = 10**4, 10**5  # blocks; ten times as many take networkx 10 GB
 _BLOCKS_A_KERNEL = 4
@@ -37,7 +44,10 @@ _KERNELS_OF_BLOCKS = 200
 def measure(chosen: Options) -> Iterator[Figure]:
     """Yield all figures of this program."""
     yield from _of_logs(chosen, _LOG_BYTES[:1] if chosen.quick else _LOG_BYTES)
+    yield from _of_cores(chosen, _LOG_BYTES[0] if chosen.quick else _LOG_FOR_CORES)
     kernels = _KERNELS[:2] if chosen.quick else _KERNELS
+    yield from _of_descriptions(chosen, kernels)
+    yield from _of_recordings(chosen, _LAYERS[:1] if chosen.quick else _LAYERS)
     chains = [(n, f"{n:,} kernels in a chain", _chain(n)) for n in kernels]
     yield from _of_bounds(chosen, chains)
     sizes = _BLOCKS[:1] if chosen.quick else _BLOCKS
@@ -68,6 +78,57 @@ def _of_logs(chosen: Options, sizes: Sequence[int]) -> Iterator[Figure]:
         points.append((n_bytes, f"log of {size(n_bytes)}", least))
         large.unlink()
     yield from _figures("extract", points)
+
+
+def _of_cores(chosen: Options, wanted: int) -> Iterator[Figure]:
+    """Yield what a log takes on one core and more, by threads and by workers of dask."""
+    log, large = plain_log(chosen, SAMPLE), chosen.work / "large.log"
+    assert log is not None  # noqa: S101
+    make_large_log(log, large, wanted)
+    out = ["-o", chosen.work / "growth.out", "--force", "-q"]
+    for cores in sorted({1, len(available_cores())}):
+        ways = {"thread": ["-j", f"{cores}"], "dask worker": ["--scheduler", f"local:{cores}"]}
+        commands = {way: [*_extract(large), *out, *more] for way, more in ways.items()}
+        runs = run_together(commands, chosen.work, repeat=min(chosen.repeat, 3), cores=cores)
+        for way, those in runs.items():
+            one = min(those, key=lambda each: each.wall)
+            workers = counted(cores, way)
+            what = f"`extract`, log of {size(large.stat().st_size)}, {workers}"
+            took = f"{seconds(one.wall)}, {seconds(_processor(one))} of processors"
+            yield Figure(what, f"{took}; peak {one.peak / MIB:.0f} MiB a process", cores=cores)
+    large.unlink()
+
+
+def _of_descriptions(chosen: Options, kernels: Sequence[int]) -> Iterator[Figure]:
+    path = chosen.work / "described.toml"
+    points = []
+    for n in (2, *kernels):
+        # Each second kernel waits for the one before it.
+        path.write_text("".join(
+            f'[[kernel]]\nname = "{k}"\ngrid = 4\nduration = {1 + k % 7}\n'
+            + f'[[dependence]]\nfrom = "{k - 1}"\nto = "{k}"\npattern = "all"\n' * (k % 2)
+            for k in range(n)
+        ))  # fmt: skip
+        least = _least([*_extract(path), "-o", chosen.work / "growth.out", "--force", "-q"], chosen)
+        points.append((n, f"{n:,} described kernels", least))
+    yield from _figures("extract", points)
+
+
+def _of_recordings(chosen: Options, layers: Sequence[int]) -> Iterator[Figure]:
+    """Yield what recordings of GPT-2 steps of some layers take."""
+    path, store = chosen.work / "large.recording", chosen.work / "growth.out"
+    extracts = [(2, "", _least([*_extract(toy_log(chosen)), "-o", store, "--force", "-q"], chosen))]
+    bounds = [(2, "", _least([*DEPGRAPH, "bound", store, "--sms", "132", "-q"], chosen))]
+    for n in layers:
+        blocks = make_recording(path, n)
+        what = f"recording of {size(path.stat().st_size)}, {blocks:,} blocks"
+        command = [*_extract(path), "-o", store, "--force", "-q"]
+        extracts.append((blocks, what, _least(command, chosen)))
+        command = [*DEPGRAPH, "bound", store, "--sms", "132", "-q"]
+        bounds.append((blocks, f"store of the {what}", _least(command, chosen)))
+        path.unlink()
+    yield from _figures("extract", extracts)
+    yield from _figures("bound", bounds)
 
 
 def _extract(log: Path) -> list[str | Path]:

@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
 from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph.builder import assemble
+from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.graph.lists import (
     concatenate_lists,
@@ -18,7 +19,6 @@ from depgraph.graph.lists import (
     list_of_each,
     list_offsets,
 )
-from depgraph.graph.lists_jit import intern_lists
 from depgraph.trace.records import KernelLaunch, Operation
 
 if TYPE_CHECKING:
@@ -189,10 +189,12 @@ def _unpacked(
 
 def _one_of_equals(operation: Operations, names: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return for each set the first one with the same blocks."""
-    order = np.lexsort((names[:, 1], names[:, 0], operation))
-    differs = (operation[order[1:]] != operation[order[:-1]]) | np.any(
-        names[order[1:]] != names[order[:-1]], axis=1
-    )
+    for keys in ((names[:, 0],), (names[:, 1], names[:, 0], operation)):
+        order = np.lexsort(keys)
+        is_alike = np.diff(names[order, 0]) == 0
+        differs = ~is_alike | (np.diff(names[order, 1]) != 0) | (np.diff(operation[order]) != 0)
+        if not (differs & is_alike).any():  # else half of a name does not tell all apart
+            break
     begins = np.append(0, np.flatnonzero(differs) + 1)
     one = np.empty(len(order), np.int64)
     one[order] = np.repeat(order[begins[: len(order)]], np.diff(np.append(begins, len(order))))

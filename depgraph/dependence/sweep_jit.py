@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.graph import kinds
-from depgraph.graph.lists_jit import OTHER_SALT, SALT, mix64
+from depgraph.graph.graph_jit import OTHER_SALT, SALT, mix64
 from depgraph.system.compiled import compiled_helper, compiled_if_large
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 

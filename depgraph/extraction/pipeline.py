@@ -15,31 +15,29 @@ from depgraph.dependence.possible import with_possible_joins, with_possible_writ
 from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
-from depgraph.extraction.compile_ahead import CompileAhead
 from depgraph.extraction.scan import most_ranges, scan_parts
 from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.footprint.spill import RangeStore
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
-from depgraph.store.files import not_a_store
+from depgraph.store.tables import not_a_store
 from depgraph.store.writer import write_store
-from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.memory import BASE_BYTES, default_limit
-from depgraph.system.output import refuse_existing
-from depgraph.system.work_folder import Scratch
+from depgraph.system.output import Scratch, refuse_existing
 from depgraph.system.workers import Threads, Workers, available_jobs
 from depgraph.trace.records import MemoryOperation, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
 
-    from depgraph.extraction.numbering import BlockNumbers
+    from depgraph.extraction.collect import BlockNumbers
     from depgraph.extraction.scan import Scanned
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.store.store import Store
 
-_SAMPLED_HASH_BYTES = 64 << 20
+_MOST_HASHED_BYTES = 64 << 20
+_HASHED_END_BYTES = 4 << 20
 # What a thread holds while it scans: a part of the text, and its ranges before they are joined.
 _THREAD_BYTES = 64 << 20
 
@@ -113,53 +111,47 @@ def analyse(
     if workers is None:
         workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
-    ahead = CompileAhead()
-    with closed_on_interrupt(ahead.stop):
-        try:
-            ranges = RangeStore(limit // 8, files)
-            collector = Collector(
-                trace,
-                ranges,
-                kernels=kernels,
-                allow_damaged=allow_damaged,
-                allow_empty=allow_empty,
-                most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
+    try:
+        ranges = RangeStore(limit // 8, files)
+        collector = Collector(
+            trace,
+            ranges,
+            kernels=kernels,
+            allow_damaged=allow_damaged,
+            allow_empty=allow_empty,
+            most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
+        )
+        at_once = most_ranges(limit, workers.jobs)
+        with (
+            _phase("scan", on_phase),
+            trace.sources.unchanged(),
+            # Closed before the files are removed that the workers may still be writing.
+            closing(_scanned(trace, workers, files, resume, at_once)) as parts,
+        ):
+            for part, runs in parts:
+                collector.add(part, runs)
+                on_progress(part.bytes)
+            collector.finish()
+        with _phase("dependences", on_phase):
+            analysis = ShardAnalysis(
+                collector.numbers.first_block,
+                granularity,
+                collector.space,
+                collector.frees,
+                collector.possible,
             )
-            at_once = most_ranges(limit, workers.jobs)
-            with (
-                _phase("scan", on_phase),
-                trace.sources.unchanged(),
-                # Closed before the files are removed that the workers may still be writing.
-                closing(_scanned(trace, workers, files, resume, at_once)) as parts,
-            ):
-                for part, runs in parts:
-                    ahead.start_if_large(ranges.n_ranges)
-                    collector.add(part, runs)
-                    on_progress(part.bytes)
-                collector.finish()
-            with _phase("dependences", on_phase):
-                ahead.wait("dependences")
-                analysis = ShardAnalysis(
-                    collector.numbers.first_block,
-                    granularity,
-                    collector.space,
-                    collector.frees,
-                    collector.possible,
-                )
-                result = analyse_shards(ranges, analysis, workers, files, limit // 2)
-            with _phase("graph", on_phase), trace.sources.unchanged():
-                ahead.wait("graph")
-                options = {
-                    "granularity": granularity,
-                    "kinds": sorted(kinds),
-                    "kernels": None if kernels == (None, None) else list(kernels),
-                    "allow_damaged": allow_damaged,
-                }
-                extraction = _extraction_of(collector, result, options)
-        except BaseException:
-            ahead.stop()
-            files.remove()
-            raise
+            result = analyse_shards(ranges, analysis, workers, files, limit // 2)
+        with _phase("graph", on_phase), trace.sources.unchanged():
+            options = {
+                "granularity": granularity,
+                "kinds": sorted(kinds),
+                "kernels": None if kernels == (None, None) else list(kernels),
+                "allow_damaged": allow_damaged,
+            }
+            extraction = _extraction_of(collector, result, options)
+    except BaseException:
+        files.remove()
+        raise
     return replace(extraction, scratch=files)
 
 
@@ -281,19 +273,19 @@ def _copy_rows(numbers: BlockNumbers) -> list[Copy]:
 
 
 def describe_source(path: Path) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a file; above 64 MiB of its first and last 32 MiB."""
+    """Return name, size and SHA-256 of a file; above 64 MiB of its first and last 4 MiB."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        if size <= _SAMPLED_HASH_BYTES:
+        if size <= _MOST_HASHED_BYTES:
             digest.update(file.read())
         else:
-            digest.update(file.read(_SAMPLED_HASH_BYTES // 2))
-            file.seek(-_SAMPLED_HASH_BYTES // 2, os.SEEK_END)
+            digest.update(file.read(_HASHED_END_BYTES))
+            file.seek(-_HASHED_END_BYTES, os.SEEK_END)
             digest.update(file.read())
     return {
         "path": str(path),
         "size": size,
         "sha256": digest.hexdigest(),
-        "hashed": "all" if size <= _SAMPLED_HASH_BYTES else "first and last 32 MiB",
+        "hashed": "all" if size <= _MOST_HASHED_BYTES else "first and last 4 MiB",
     }

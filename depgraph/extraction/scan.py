@@ -21,8 +21,7 @@ import nvtx
 from depgraph.errors import OutputError
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.spill import Run, write_run_by_start
-from depgraph.system.output import tool_version
-from depgraph.system.work_folder import Scratch, lock, one_line_errors
+from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
 from depgraph.trace.records import (
     COUNTERS,
     NUMBERS,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.system.arrays import AddressSpaces, FirstBlocks
-    from depgraph.system.work_folder import Scratch
+    from depgraph.system.output import Scratch
     from depgraph.system.workers import Workers
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.

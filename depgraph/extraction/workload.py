@@ -11,11 +11,11 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.program import (
     BlockCounts,
     Collective,
     Communication,
+    DeviceLaunches,
     Extraction,
     Kernel,
     Link,

@@ -13,7 +13,7 @@ from depgraph.footprint.footprints import Footprints, concatenate_footprints, st
 from depgraph.footprint.ranges_jit import cut_at_multiples
 from depgraph.system.arrow import from_numpy, to_numpy
 from depgraph.system.memory import return_free_memory
-from depgraph.system.work_folder import one_line_errors
+from depgraph.system.output import one_line_errors
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, MemoryOperation
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.system.arrays import Blocks
-    from depgraph.system.work_folder import Scratch
+    from depgraph.system.output import Scratch
     from depgraph.trace.records import BlockTouches
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from depgraph.errors import StoreError
 from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
-from depgraph.graph.launches import MOST_CHILD_BLOCKS
+from depgraph.graph.program import MOST_CHILD_BLOCKS
 from depgraph.store.schema import TABLES, Column, ascends, never_falls
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
-from depgraph.trace.records import GRAPH_EDGE, HOST_CALLS, RUNS_IN
+from depgraph.trace.records import HOST_CALLS, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -107,10 +107,10 @@ class StoredColumns:
     def operations(self, name: str, layout: Layout) -> NDArray[np.int32]:
         """Return the operations of a column of kernels, of which there must be each."""
         if name not in self._operations:
-            found = layout.operations_of(self[name])
-            known = layout.kernel[found] == self[name]
+            operations = layout.operations_of(self[name])
+            known = layout.kernel[operations] == self[name]
             self.demand([(known, f"{name} is not among the kernels and copies")])
-            self._operations[name] = found
+            self._operations[name] = operations
         return self._operations[name]
 
     def filled(self, name: str, null: int) -> NDArray[Any]:
@@ -195,7 +195,7 @@ class Layout:
 
 _MOST_BLOCKS = 2**31
 _CERTAIN = (Basis.SEEN, Basis.LDGSTS)
-_ABOUT_ONE = [HOST_CALLS.index(what) for what in (RUNS_IN, GRAPH_EDGE)]
+_ABOUT_ONE = [HOST_CALLS.index(what) for what in (Calls.RUNS_IN, Calls.GRAPH_EDGE)]
 _READS = np.array([0, 2, 3], np.uint8)  # what to add to `READ` for each of `ACCESS_WAYS`
 
 
@@ -240,7 +240,7 @@ def _calls(calls: StoredColumns, program: CheckedTables) -> Demands:
     is_about_one = np.isin(calls["what"], _ABOUT_ONE)
     last = n - is_about_one.astype(np.int64)
     yield calls["operation"] <= last, "operation is not among the kernels and copies"
-    is_edge = calls["what"] == HOST_CALLS.index(GRAPH_EDGE)
+    is_edge = calls["what"] == HOST_CALLS.index(Calls.GRAPH_EDGE)
     comes_after = ~is_edge | (calls["after"] < calls["operation"])
     yield comes_after, "the node comes before the one that it waits for"
 
@@ -256,8 +256,8 @@ def _blocks(blocks: StoredColumns, program: CheckedTables) -> Demands:
         yield blocks[name] == values, f"{name} is not that of the block"
     for name in ("accesses", "instructions"):
         running = np.append(0, np.cumsum(blocks[name]))
-        found = np.diff(running[layout.first_block])[kernels["operation"]]
-        agrees = (found == kernels[name]).all()
+        counted = np.diff(running[layout.first_block])[kernels["operation"]]
+        agrees = (counted == kernels[name]).all()
         yield agrees, f"{name} do not add up to those of the kernels"
 
 

@@ -109,11 +109,11 @@ def open_companion(path: Path) -> Companion | None:
 
 
 def _expected(path: Path, what: str, store: str | None) -> Companion:
-    found = open_companion(path)
-    if found is None:
+    companion = open_companion(path)
+    if companion is None:
         raise StoreError(path, "was not written by this depgraph, or is damaged", _HINT)
-    found.refuse_others(what, store)
-    return found
+    companion.refuse_others(what, store)
+    return companion
 
 
 def write_companion(
@@ -128,19 +128,19 @@ def write_companion(
 def read_companion(path: Path, store: str | None = None, *, what: str = TIMES) -> dict[str, Any]:
     """Return the content of what goes with a store, of that identity if one is given."""
     try:
-        found: dict[str, Any] = read_json(_expected(path, what, store).text)
+        content: dict[str, Any] = read_json(_expected(path, what, store).text)
     except ValueError as error:
         raise StoreError(path, f"is damaged ({error})", _HINT) from None
-    return {key: value for key, value in found.items() if key not in _OWN_KEYS}
+    return {key: value for key, value in content.items() if key not in _OWN_KEYS}
 
 
 def store_named_by(path: Path) -> str | None:
     """Return the identity of the store that a file goes with; None if it is no whole companion."""
     try:
-        found = open_companion(path)
+        companion = open_companion(path)
     except StoreError:
         return None
-    return None if found is None else found.store
+    return None if companion is None else companion.store
 
 
 def remove_stale(store: Path, identity: str) -> None:
@@ -155,10 +155,10 @@ def recorded_times(store: Store) -> Path | None:
     path = times_of(store.path)
     if store.metadata.get("format") != "recording" or not path.is_file():
         return None
-    found = _expected(path, TIMES, None)
-    if not found.store:
+    companion = _expected(path, TIMES, None)
+    if not companion.store:
         return None
-    found.refuse_others(TIMES, store.identity)
+    companion.refuse_others(TIMES, store.identity)
     return path
 
 

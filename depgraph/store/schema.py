@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
-from depgraph.graph.launches import JOINS
 from depgraph.graph.pairs import Pattern
+from depgraph.graph.program import JOINS
 from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE
 

@@ -12,9 +12,8 @@ from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
-from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
+from depgraph.graph.program import BlockCounts, Copy, DeviceLaunches, Kernel, launch_resources
 from depgraph.store.columns import CheckedTables, kind_of_ranges
 from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation, HostCall
@@ -85,8 +84,8 @@ class Store(StoredTables):
     @cached_property
     def pairs(self) -> list[PairSummary]:
         """The pairs of kernels that depend on one another."""
-        found = self._checked["pairs"].rows(PairSummary)
-        return [replace(pair, pattern=Pattern(pair.pattern)) for pair in found]
+        rows = self._checked["pairs"].rows(PairSummary)
+        return [replace(pair, pattern=Pattern(pair.pattern)) for pair in rows]
 
     def footprints(self) -> Footprints:
         """Return the footprints of all blocks."""

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from depgraph.footprint.footprints import stack_footprints
-from depgraph.graph.launches import DeviceLaunches, no_launches
+from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph.pairs import PairSummary
-from depgraph.graph.program import BlockCounts, Copy, Kernel
-from depgraph.store.files import (
+from depgraph.graph.program import (
+    BlockCounts,
+    Copy,
+    DeviceLaunches,
+    Extraction,
+    Kernel,
+    no_launches,
+)
+from depgraph.store.schema import (
+    PATTERNS,
+    SCHEMA_VERSION,
+    STORED_TABLES,
+    TABLES,
+    Column,
+    arrow_schema,
+)
+from depgraph.store.store import Store
+from depgraph.store.tables import (
     IDENTITY_KEY,
     METADATA_KEY,
     Checksums,
@@ -24,8 +41,6 @@ from depgraph.store.files import (
     file_name,
     not_a_store,
 )
-from depgraph.store.schema import PATTERNS, SCHEMA_VERSION, STORED_TABLES, TABLES, arrow_schema
-from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path, tool_version
 from depgraph.trace.records import HOST_CALLS, Allocation, HostCall
@@ -38,11 +53,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Extraction
-    from depgraph.store.schema import Column
 
 _IDENTITY_LENGTH = 32
 _ROW_GROUP = 1 << 19
@@ -72,9 +84,13 @@ def write_store(
                 table: open_files.enter_context(_TableFile(folder, table, metadata))
                 for table in STORED_TABLES
             }
-            for table, columns in _tables(extraction).items():
-                files[table].write(columns)
-            _write_footprints(files["footprints"], extraction.footprints)
+            with ThreadPoolExecutor() as pool:  # packing holds no lock of the interpreter
+                tables = _tables(extraction)
+                written = pool.map(
+                    _TableFile.write, [files[name] for name in tables], tables.values()
+                )
+                _write_footprints(files["footprints"], extraction.footprints)
+                list(written)  # raises what went wrong
             content = [metadata, *(file.hexdigest() for file in files.values())]
             identity = hashlib.sha256("\n".join(content).encode()).hexdigest()[:_IDENTITY_LENGTH]
             for file in files.values():
@@ -159,7 +175,7 @@ def _array(values: Any, column: Column, type_: pa.DataType, rows: int) -> pa.Arr
 
 
 def _rows(objects: Sequence[Any], kind: type[DataclassInstance]) -> dict[str, Any]:
-    return {field.name: [getattr(each, field.name) for each in objects] for field in fields(kind)}
+    return {field.name: list(map(attrgetter(field.name), objects)) for field in fields(kind)}
 
 
 def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:

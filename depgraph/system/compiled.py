@@ -11,22 +11,24 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import marshal
 import os
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from functools import cache, cached_property, update_wrapper
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from depgraph.ownership import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from depgraph.system.machine_code import Kept
 
@@ -44,10 +46,8 @@ _IN_PLACE = 60_000
 _SECONDS_BEFORE_LOADING = 0.03
 _SECONDS_BEFORE_LOADING_MORE = 0.002
 _SHARE_WHERE_KEPT = 0.1
-# Seconds that one function is interpreted, in all runs, before it is compiled, which takes from
-# half a second to five; and steps in which that is noted.
-_SECONDS_BEFORE_COMPILING = 1.0
-_SECONDS_TOLD = 0.02
+# Seconds that a run interprets one function before it compiles it, which takes up to five.
+_SECONDS_BEFORE_COMPILING = 0.5
 # Numba's own variable. Without compilation nothing need stand between a function and its callers.
 _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
@@ -84,17 +84,56 @@ def compiled_in_place(function: Function) -> Function:
 
 
 def compiled_on_records(function: Function) -> Function:
-    """As `compiled_in_place`, for functions of tables (`depgraph.system.record_tables`).
+    """As `compiled_in_place`, for functions of tables, which are arrays of records.
 
     Where they are interpreted, a record is an object; the names of its fields are the same.
     """
-    # Imported here: this module is loaded for --help, and numpy takes longer than that.
-    from depgraph.system.record_tables import interpreted
-
     otherwise = interpreted(function)
     if _IS_OFF:
         return cast("Function", otherwise)
     return _compiled(function, otherwise, _IN_PLACE, allocates=False)
+
+
+def interpreted(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that runs `function` on objects, and writes back what became of them."""
+
+    def run(*arguments: Any) -> None:
+        changed: list[tuple[NDArray[np.void], list[Any]]] = []
+        function(*[_for_python(argument, changed) for argument in arguments])
+        for records, rows in changed:
+            records[:] = list(map(attrgetter(*records.dtype.names or ()), rows))
+
+    return run
+
+
+def _for_python(argument: Any, changed: list[tuple[NDArray[np.void], list[Any]]]) -> Any:
+    """Return a table as a list of objects, and bundles with such lists instead of tables."""
+    import numpy as np
+
+    if isinstance(argument, tuple):
+        return argument._replace(  # type: ignore[attr-defined]
+            **{
+                name: _for_python(value, changed)
+                for name, value in zip(argument._fields, argument, strict=True)  # type: ignore[attr-defined]
+            }
+        )
+    if isinstance(argument, np.ndarray) and argument.dtype.names:
+        row = _row(argument.dtype.names)
+        rows = [row(*values) for values in argument.tolist()]
+        changed.append((argument, rows))
+        return rows
+    return argument
+
+
+@cache
+def _row(names: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a class with an attribute for each field of a record."""
+
+    def fill(self: Any, *values: Any) -> None:
+        for name, value in zip(names, values, strict=True):
+            setattr(self, name, value)
+
+    return type("Row", (), {"__slots__": names, "__init__": fill})
 
 
 def compiled_scanner(begin: int) -> Callable[[Function], Function]:
@@ -195,13 +234,14 @@ class CompiledFunction:
         size_of: Callable[[tuple[Any, ...]], int],
     ) -> None:
         update_wrapper(self, function)
+        file = function.__code__.co_filename
+        _imported.setdefault(file, _state_of(file))
         self.py_func = function
         self.size_of = size_of
         self._otherwise = otherwise
         self._most_elements = most_elements
         self._options = options
         self._seconds_interpreted = 0.0
-        self._seconds_untold = 0.0
         self._code: dict[Any, Callable[..., Any]] = {}  # for the types of arguments
 
     def __call__(self, *arguments: Any) -> Any:
@@ -225,18 +265,18 @@ class CompiledFunction:
         return code
 
     def _load(self, types: Any) -> Callable[..., Any] | None:
-        return self._kept.load(types) if self._kept is not None else None
+        found = (kept.load(types) for kept in (self._shipped, self._kept) if kept is not None)
+        return next(filter(None, found), None)
 
     def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from depgraph.system.machine_code import NotPortableError, of_numba
 
         if self._kept is not None:
             announce_compiling()
-        with _without_collecting():
-            try:
-                made = of_numba(self._uncallable, arguments)
-            except NotPortableError:
-                return cast("Callable[..., Any]", _dispatcher(self.py_func, self._options))
+        try:
+            made = of_numba(self._uncallable, arguments)
+        except NotPortableError:
+            return cast("Callable[..., Any]", _dispatcher(self.py_func, self._options))
         if self._kept is not None:
             self._kept.save(types, made)
         return made
@@ -249,8 +289,7 @@ class CompiledFunction:
         if size > self._most_elements:
             return False
         if not self.is_kept:
-            spent = self._seconds_of_earlier_runs + self._seconds_interpreted
-            return spent < _SECONDS_BEFORE_COMPILING
+            return self._seconds_interpreted < _SECONDS_BEFORE_COMPILING
         if "llvmlite" in sys.modules and self._seconds_interpreted >= _SECONDS_BEFORE_LOADING_MORE:
             return False
         if _Interpreter.seconds >= _SECONDS_BEFORE_LOADING:
@@ -269,19 +308,7 @@ class CompiledFunction:
             _interpreter.is_running = False
             seconds = time.thread_time() - began
             _Interpreter.seconds += seconds
-            self._count(seconds)
-
-    def _count(self, seconds: float) -> None:
-        """Count how long this function is interpreted, for later runs too."""
-        self._seconds_interpreted += seconds
-        self._seconds_untold += seconds
-        if self._kept is not None and self._seconds_untold >= _SECONDS_TOLD:
-            self._kept.note_interpreted(self._seconds_untold)
-            self._seconds_untold = 0.0
-
-    @cached_property
-    def _seconds_of_earlier_runs(self) -> float:
-        return 0.0 if self._kept is None else self._kept.seconds_interpreted
+            self._seconds_interpreted += seconds
 
     @cached_property
     def _uncallable(self) -> Any:
@@ -296,40 +323,56 @@ class CompiledFunction:
     @property
     def is_kept(self) -> bool:
         """Whether an earlier run has left a compiled form of today's source on disk."""
-        return self._kept is not None and self._kept.is_any
+        return any(kept is not None and kept.is_any for kept in (self._shipped, self._kept))
 
-    @property
-    def can_be_kept(self) -> bool:
-        """Whether what is compiled is kept on disk."""
-        return self._kept is not None
+    def ship(self, folder: Path, arguments: tuple[Any, ...]) -> None:
+        """Compile for arguments of some types, and put that where a package is made."""
+        from depgraph.system.machine_code import of_numba, types_of
+
+        made = of_numba(self._uncallable, arguments)
+        self._shipped_in(folder).save(tuple(map(types_of, arguments)), made)
+
+    def _shipped_in(self, folder: Path) -> Kept:
+        from depgraph.system.machine_code import COMMON, Kept, runner
+
+        made_of = self._made_of(is_portable=True) + runner()
+        return Kept(folder, self._kept_as, made_of, lambda: COMMON)
+
+    @cached_property
+    def _shipped(self) -> Kept | None:
+        """The files of code that came with depgraph, where its sources are as they came, too."""
+        from depgraph.system.machine_code import SHIPPED, is_common_processor
+
+        if not self.__module__.startswith("depgraph.") or not SHIPPED.is_dir():
+            return None
+        are_as_imported = all(_state_of(file) == state for file, state in _imported.items())
+        if not are_as_imported or not is_common_processor() or not is_ours(SHIPPED):
+            return None
+        return self._shipped_in(SHIPPED)
 
     @cached_property
     def _kept(self) -> Kept | None:
         """The files in which compiled code is kept; None if nothing can be kept."""
-        from depgraph.system.machine_code import Kept, folder_of
+        from depgraph.system.machine_code import Kept, folder_of, makers
 
-        source = Path(self.py_func.__code__.co_filename)
-        folder = folder_of(source)
+        folder = folder_of(Path(self.py_func.__code__.co_filename))
         if folder is None:
             return None
         if not is_ours(folder):
             _distrust(folder)
             return None
-        made_of = source.read_bytes() + _imports(self.py_func.__module__) + _code_of(self.py_func)
-        function = f"{source.stem}.{self.py_func.__qualname__}"
-        return Kept(folder, function, made_of + repr(self._options).encode())
+        return Kept(folder, self._kept_as, self._made_of(is_portable=False) + makers())
 
+    @property
+    def _kept_as(self) -> str:
+        return f"{self.py_func.__module__}.{self.py_func.__qualname__}"
 
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Look for no garbage, which takes a sixth of the time that numba compiles in."""
-    is_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
+    def _made_of(self, *, is_portable: bool) -> bytes:
+        """Return what decides the code; if portable, the same by every version of Python."""
+        source = Path(self.py_func.__code__.co_filename).read_bytes()
+        imports = _imports(self.py_func.__module__, is_portable=is_portable)
+        code = _code_of(self.py_func, is_portable=is_portable)
+        return source + imports + code + repr(self._options).encode()
 
 
 def _elements(argument: Any) -> int:
@@ -345,6 +388,8 @@ class _Part:
 
     def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
         update_wrapper(self, function)
+        file = function.__code__.co_filename
+        _imported.setdefault(file, _state_of(file))
         self.py_func = function
         # By these names numba finds what to compile in line.
         self.targetoptions = {"inline": "always"} if in_line else {}
@@ -377,20 +422,32 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     return jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
 
 
+_imported: dict[str, tuple[int, int] | None] = {}  # files of compiled functions, as imported
+
+
+def _state_of(file: str) -> tuple[int, int] | None:
+    """Return what changes when a file does; None of what is not there."""
+    try:
+        status = os.stat(file)  # noqa: PTH116  each time that --help is asked for
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 @cache
-def _imports(module: str) -> bytes:
+def _imports(module: str, *, is_portable: bool) -> bytes:
     """Digest the functions, tuples and numbers that the compiled code of a module may import."""
     import numpy as np
 
     digest = hashlib.sha256()
     for name, value in sorted(vars(sys.modules[module]).items()):
         if isinstance(value, (CompiledFunction, _Part)):
-            digest.update(_code_of(value.py_func))
+            digest.update(_code_of(value.py_func, is_portable=is_portable))
         if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
             home = value.__module__
             if home != module:
                 digest.update(Path(sys.modules[home].__file__ or "").read_bytes())
-                digest.update(_imports(home))
+                digest.update(_imports(home, is_portable=is_portable))
         elif isinstance(value, np.ndarray):
             digest.update(f"{name} {value.dtype} {value.tobytes()!r}".encode())
         elif isinstance(value, (int, float, np.generic)):
@@ -398,11 +455,12 @@ def _imports(module: str) -> bytes:
     return digest.digest()
 
 
-def _code_of(function: Callable[..., Any]) -> bytes:
+def _code_of(function: Callable[..., Any], *, is_portable: bool) -> bytes:
     """Return what a function is as it runs here; its file alone does not tell.
 
     Of one text come other functions for each call of the function around it, on either side of an
-    ``if``, with ``python -O``; and the file may have changed since it was imported.
+    ``if``, with ``python -O``; and the file may have changed since it was imported, which only
+    what is not portable tells.
     """
     import numpy as np
 
@@ -410,6 +468,9 @@ def _code_of(function: Callable[..., Any]) -> bytes:
     texts = [x.tobytes() if isinstance(x, np.ndarray) else b"" for x in within]
     # Version 0 writes the same for the same, whatever refers to it.
     code = marshal.dumps(function.__code__, 0)
+    if is_portable:
+        where = function.__code__.co_firstlineno, sys.flags.optimize
+        code = f"{function.__qualname__} {where}".encode()
     return b"".join([code, *texts, repr((within, function.__defaults__)).encode()])
 
 

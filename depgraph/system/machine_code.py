@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import json
 import os
+import pickle
 import platform
 import struct
 import sys
@@ -30,12 +31,18 @@ import numpy as np
 from depgraph.ownership import read_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     Described = Any  # of a result: how it lies in memory, as lists and texts for JSON
 
+COMMON = "x86-64-v3"  # as LLVM calls processors since 2013 (Intel) and 2015 (AMD)
+SHIPPED = Path(__file__).with_name(COMMON)
+_HAS_COMMON = {
+    "cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3",
+    "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave",
+}  # fmt: skip
+_ONE_PROCESSOR = 4096  # bytes of what Linux says of the first
 _SUFFIX = ".code"
-_NOTES_A_SECOND = 100
 # By what they are called in LLVM's language, and by NumPy's letters.
 _WORDS = {
     "i1": ctypes.c_uint8, "i8": ctypes.c_uint8, "i16": ctypes.c_uint16, "i32": ctypes.c_uint32,
@@ -125,8 +132,10 @@ def _text_of(types: Any) -> str:
 def _words_of(argument: Any, words: list[Any]) -> None:
     """Append the words that numba's code takes for an argument; nobody owns what is passed."""
     if isinstance(argument, np.ndarray):
-        address = argument.__array_interface__["data"][0]
-        words += (0, 0, argument.size, argument.itemsize, address)
+        # An array begins as every object does, then comes where its data are. To be told by
+        # `argument.ctypes` takes ten times as long, and most calls pass a dozen arrays.
+        data = ctypes.c_void_p.from_address(id(argument) + object.__basicsize__).value
+        words += (0, 0, argument.size, argument.itemsize, data)
         words += argument.shape
         words += argument.strides
     elif isinstance(argument, tuple):
@@ -138,18 +147,18 @@ def _words_of(argument: Any, words: list[Any]) -> None:
         words.append(argument if isinstance(argument, (int, float)) else argument.item())
 
 
-def _kinds_of(argument: Any) -> Iterator[str]:
+def _kinds_of(argument: Any, *, boolean: str = "i1") -> Iterator[str]:
     """Yield for each of these words whether it is an address (``*``), or what number."""
     if isinstance(argument, np.ndarray):
         yield from ("*", "*", "i64", "i64", "*", *["i64"] * (2 * argument.ndim))
     elif isinstance(argument, tuple):
         for item in argument:
-            yield from _kinds_of(item)
+            yield from _kinds_of(item, boolean="i8")
     elif argument is None:
         yield "*"
     else:
         dtype = np.asarray(argument).dtype
-        names = {"f4": "float", "f8": "double", "b1": "i1"}
+        names = {"f4": "float", "f8": "double", "b1": boolean}
         yield names.get(dtype.str[1:], f"i{8 * dtype.itemsize}")
 
 
@@ -163,6 +172,12 @@ class _Array(ctypes.Structure):
         ("itemsize", ctypes.c_int64),
         ("data", ctypes.c_void_p),
     )
+
+
+class _Raised(ctypes.Structure):
+    """What numba says of an exception, less what only numba can read."""
+
+    _fields_ = (("text", ctypes.c_void_p), ("size", ctypes.c_int32))
 
 
 @cache
@@ -249,10 +264,11 @@ class MachineCode:
         words: list[Any] = []
         _words_of(arguments, words)
         filled = self._result_type()
-        error = ctypes.c_void_p()
+        error = ctypes.POINTER(_Raised)()
         if self._call(ctypes.addressof(filled), ctypes.addressof(error), *words):
-            message = f"{self.about['name']}: compiled code has failed (out of memory?)"
-            raise MemoryError(message)
+            raised = ctypes.string_at(error.contents.text, error.contents.size)
+            kind, details, _ = pickle.loads(raised)  # noqa: S301  a constant of the code
+            raise kind(*details)
         return _result_of(self.about["result"], filled, arguments)
 
 
@@ -373,39 +389,66 @@ def _is_of_libc(name: str) -> bool:
     return hasattr(ctypes.CDLL(None), name)
 
 
-@cache
-def _processor() -> str:
-    """Return what code is made for: this processor, and what numba is told by variables."""
-    llvm = _llvm()
-    told = sorted(
+def _told() -> list[tuple[str, str]]:
+    """Return what numba is told by variables."""
+    return sorted(
         item
         for item in os.environ.items()
         if item[0].startswith("NUMBA_") and item[0] != "NUMBA_CACHE_DIR"
     )
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {told}"
 
 
 @cache
-def _makers() -> bytes:
-    """Return the versions of what makes and runs code, this file too, without importing it."""
-    files = [Path(__file__)]
+def _processor() -> str:
+    """Return what code is made for: this processor, and what numba is told."""
+    llvm = _llvm()
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {_told()}"
+
+
+@cache
+def is_common_processor() -> bool:
+    """Tell whether code runs here that was made for `COMMON`, and nobody has asked for another.
+
+    What a processor must have: x86-64 psABI, section 3.1.1, "Processor Architecture".
+    """
+    if (sys.platform, platform.machine(), sys.maxsize) != ("linux", "x86_64", (1 << 63) - 1):
+        return False
+    with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:  # noqa: PTH123
+        _, _, flags = file.read(_ONE_PROCESSOR).partition(b"\nflags")
+        has = flags.partition(b"\n")[0].decode().split()
+        return _HAS_COMMON.issubset(has) and not _told()
+    return False
+
+
+@cache
+def runner() -> bytes:
+    """Return what passes arguments to code and takes results: this file."""
+    return Path(__file__).read_bytes()
+
+
+@cache
+def makers() -> bytes:
+    """Return the versions of what makes and runs code, without importing it."""
+    files = []
     for name in ("numba", "llvmlite"):
         found = importlib.util.find_spec(name)
         if found is not None:
             files.append(Path(found.origin or "").with_name("_version.py"))
     texts = [file.read_bytes() for file in files if file.is_file()]
-    return b"".join(texts) + f"{np.__version__} {platform.python_version()}".encode()
+    return b"".join([runner(), *texts]) + f"{np.__version__} {platform.python_version()}".encode()
 
 
 class Kept:
     """The files in which the code of one function is kept; `source` tells what it was made of."""
 
-    def __init__(self, folder: Path, name: str, source: bytes) -> None:
+    def __init__(
+        self, folder: Path, name: str, source: bytes, processor: Callable[[], str] | None = None
+    ) -> None:
         self.folder = folder
         self._name = name
-        self._stamp = hashlib.sha256(source + _makers()).hexdigest()[:16]
-        self._spent = folder / f"{name}-{self._stamp}.interpreted"
+        self._processor = processor or _processor
+        self._stamp = hashlib.sha256(source).hexdigest()[:16]
         self._is_any = False
         self._looked_at = 0
 
@@ -420,18 +463,6 @@ class Kept:
                     self._is_any = next(found, None) is not None
                     self._looked_at = changed
         return self._is_any
-
-    @property
-    def seconds_interpreted(self) -> float:
-        """How long this function was interpreted in earlier runs and this one."""
-        with suppress(OSError):
-            return self._spent.stat().st_size / _NOTES_A_SECOND
-        return 0.0
-
-    def note_interpreted(self, seconds: float) -> None:
-        """Count on: a file that many processes may grow at once tells it by its length."""
-        with suppress(OSError), self._spent.open("ab") as notes:
-            notes.write(b"." * round(seconds * _NOTES_A_SECOND))
 
     def load(self, types: Any) -> MachineCode | None:
         """Return what an earlier run has made, unless others may have written it."""
@@ -465,7 +496,7 @@ class Kept:
                 Path(aside).unlink()
 
     def _path(self, types: Any) -> Path:
-        key = hashlib.sha256(f"{_text_of(types)} {_processor()}".encode()).hexdigest()[:32]
+        key = hashlib.sha256(f"{_text_of(types)} {self._processor()}".encode()).hexdigest()[:32]
         return self.folder / f"{self._name}-{self._stamp}-{key}{_SUFFIX}"
 
 

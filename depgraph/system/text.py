@@ -96,14 +96,10 @@ def size_text(sms: float) -> str:
     return "unlimited SMs" if math.isinf(sms) else counted(int(sms), "SM")
 
 
-def some_numbers(numbers: Sequence[int]) -> str:
-    """List numbers, of many the first eight."""
-    return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")
-
-
 def kernels_text(numbers: Sequence[int]) -> str:
-    """Name kernels by their numbers: ``kernel 3``, ``kernels 3, 5``."""
-    return f"kernel{'s' * (len(numbers) != 1)} {some_numbers(numbers)}"
+    """Name kernels by their numbers, of many the first eight: ``kernel 3``, ``kernels 3, 5``."""
+    listed = ", ".join(map(str, numbers[:_LISTED])) + ", ..." * (len(numbers) > _LISTED)
+    return f"kernel{'s' * (len(numbers) != 1)} {listed}"
 
 
 def show_number(value: float | None) -> str:
@@ -155,3 +151,8 @@ def show_factor(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}x" if value < _HUNDRED else f"{value:.0f}x"
+
+
+def nor_more(count: int, verb: str, what: str = "") -> str:
+    """Say of how many more than the one that was named the same is not."""
+    return f", nor {verb} {count - 1} more{what}" if count > 1 else ""

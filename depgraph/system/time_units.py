@@ -1,4 +1,4 @@
-"""Times from one unit into another: us, ns, ms, s, and cycles of a known clock."""
+"""Times: from one unit into another, and ratios of them where one may be 0."""
 
 from __future__ import annotations
 
@@ -19,3 +19,18 @@ def convert_time(value: float, unit: str, wanted: str, clock_mhz: float | None) 
     if unit == "cycles":
         return value / clock_mhz / MICROSECONDS[wanted]
     return value * MICROSECONDS[unit] * clock_mhz
+
+
+def ratio(numerator: float, denominator: float) -> float:
+    """Return a ratio of times; 1 where there is nothing to do."""
+    return numerator / denominator if denominator > 0 else 1.0
+
+
+def share_of_gain(speedup: float, possible: float) -> float | None:
+    """Return which share of a possible speedup's gain a speedup has; None if there is none."""
+    return None if possible == 1 else (speedup - 1) / (possible - 1)
+
+
+def share_of(part: float, whole: float) -> float:
+    """Return a part of a whole, 0 to 1; it is above by rounding at most."""
+    return min(1.0, part / whole) if whole > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Work side by side: on threads here, or on the workers of a cluster."""
+"""Work side by side, on threads here or on the workers of a cluster, and how far it is."""
 
 from __future__ import annotations
 
@@ -65,3 +65,17 @@ class Threads:
             finally:
                 for future in running:
                     future.cancel()  # type: ignore[attr-defined]
+
+
+class Steps:
+    """Is told, by any thread, what begins in how many steps, and when one is done."""
+
+    def begin(self, what: str, steps: int) -> None:
+        """Begin something of so many steps."""
+
+    def done(self) -> None:
+        """Be told that one step is done."""
+
+
+NOBODY = Steps()
+"""Watches nothing."""

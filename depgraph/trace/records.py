@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +30,6 @@ ACCESS_WAYS = ("plain", "sync", "ldgsts")
 # What a memory operation is, in the words of NVIDIA's profilers.
 TO_DEVICE, TO_HOST, ON_DEVICE = "memcpy HtoD", "memcpy DtoH", "memcpy DtoD"
 SOMEWHERE, MEMSET = "memcpy", "memset"
-MEMORY_OPERATIONS = (TO_DEVICE, TO_HOST, ON_DEVICE, SOMEWHERE, MEMSET)
 
 TRIGGER, WAIT = "trigger", "wait"
 """What programmatic launches need in the code of kernels: PTX ``griddepcontrol.launch_dependents``
@@ -108,16 +108,25 @@ class Allocation:
     line: str | None = None
 
 
-LEGACY, BLOCKING, NON_BLOCKING = "legacy stream", "blocking stream", "non-blocking stream"
-RUNS_IN, RECORDS, AWAITS = "runs in", "record", "wait"
-HOST_AWAITS_EVENT, HOST_AWAITS_STREAM = "host waits for event", "host waits for stream"
-HOST_AWAITS_CONTEXT = "host waits for context"
-GRAPH_BEGINS, UNKNOWN_GRAPH_BEGINS = "graph begins", "graph of unknown edges begins"
-GRAPH_ENDS, GRAPH_EDGE = "graph ends", "graph edge"
-HOST_CALLS = (
-    LEGACY, BLOCKING, NON_BLOCKING, RUNS_IN, RECORDS, AWAITS, HOST_AWAITS_EVENT, HOST_AWAITS_STREAM,
-    HOST_AWAITS_CONTEXT, GRAPH_BEGINS, UNKNOWN_GRAPH_BEGINS, GRAPH_ENDS, GRAPH_EDGE,
-)  # fmt: skip
+class Calls(StrEnum):
+    """What calls of the host do, in the order in which stores number them."""
+
+    LEGACY = "legacy stream"
+    BLOCKING = "blocking stream"
+    NON_BLOCKING = "non-blocking stream"
+    RUNS_IN = "runs in"
+    RECORDS = "record"
+    AWAITS = "wait"
+    HOST_AWAITS_EVENT = "host waits for event"
+    HOST_AWAITS_STREAM = "host waits for stream"
+    HOST_AWAITS_CONTEXT = "host waits for context"
+    GRAPH_BEGINS = "graph begins"
+    UNKNOWN_GRAPH_BEGINS = "graph of unknown edges begins"
+    GRAPH_ENDS = "graph ends"
+    GRAPH_EDGE = "graph edge"
+
+
+HOST_CALLS = tuple(Calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +302,10 @@ class Trace(Protocol):
     name: str
     sources: SourceFiles
     blind_spots: tuple[str, ...]  # what no trace of this format shows, a sentence each
+    # What to do where there is no launch.
+    hint: str = (
+        "give the standard output of a program run under NVBit's mem_trace, or an Accel-Sim trace"
+    )
 
     @property
     def input_bytes(self) -> int | None:

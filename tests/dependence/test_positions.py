@@ -96,13 +96,7 @@ def test_edges_stay_as_they_are(sample_trace, tmp_path):
     trace = open_trace(sample_trace)
     extraction = analyse(trace)
     fine = with_positions(extraction, read_positions(trace, extraction))
-
-    def edges(graph):
-        return {
-            e for batch in graph.edges() for e in zip(*(a.tolist() for a in batch), strict=True)
-        }
-
-    assert edges(fine.graph) == edges(extraction.graph)
+    assert edges_of(fine.graph) == edges_of(extraction.graph)
     assert fine.pairs == extraction.pairs
     durations = extraction.counts.cost
     block = extraction.graph.earliest_finish(durations)[0].max()

@@ -14,7 +14,6 @@ from small_graphs import graph_of as graph_of_edges
 import depgraph
 from depgraph import parsers
 from depgraph.analysis.bound import bound_one
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.dependence.possible import (
     FOUND,
     SUSPECTED,
@@ -26,7 +25,8 @@ from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
-from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import Dataflow
 from depgraph.store.writer import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"

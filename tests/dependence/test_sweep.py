@@ -17,7 +17,7 @@ from programs import (
 )
 
 from depgraph.dependence import sweep_jit as jit
-from depgraph.dependence.sweep import build_graph, sweep
+from depgraph.dependence.sweep import _one_of_equals, build_graph, sweep
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.ranges_jit import cut_ranges
 from depgraph.graph.lists import list_of_each
@@ -137,3 +137,10 @@ def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):
 
 def test_naive_shared_bytes_sees_reads_and_writes():
     assert naive.shared_bytes({0: ({1}, {2}), 1: ({2}, {3}), 2: (set(), {3})}) == 2
+
+
+def test_sets_that_share_half_a_name_are_told_apart():
+    names = np.array([[1, 1], [1, 2], [1, 1], [2, 1], [1, 1]], np.uint64)
+    operation = np.array([0, 0, 0, 0, 1], np.int32)
+    assert _one_of_equals(operation, names).tolist() == [0, 1, 0, 3, 4]
+    assert _one_of_equals(operation[:0], names[:0]).tolist() == []

@@ -1,10 +1,7 @@
 """An interrupted extraction goes on where it stopped, and gives the same store."""
 
-from __future__ import annotations
-
 import lzma
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 from stores import files_of, flip_bit
@@ -14,28 +11,23 @@ from depgraph.extraction.pipeline import extract
 from depgraph.extraction.scan import fingerprint, open_folder
 from depgraph.parsers.nvbit.log import LogRange, NvbitTrace
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from depgraph.trace.records import Overflow, ScannedPart
-
 PART_BYTES = 4 << 20
 
 
 @pytest.fixture
-def log(tmp_path: Path, sample_trace: Path) -> Path:
+def log(tmp_path, sample_trace):
     path = tmp_path / "trace.log"
     path.write_bytes(lzma.decompress(sample_trace.read_bytes()))
     return path
 
 
 @pytest.fixture
-def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def scanned(monkeypatch):
     """Where the parts begin that are scanned, and not taken from an earlier run."""
-    found: list[int] = []
+    found = []
     scan = LogRange.scan
 
-    def counted(self: LogRange, overflow: Overflow | None = None) -> ScannedPart:
+    def counted(self, overflow=None):
         found.append(self.begin)
         return scan(self, overflow)
 
@@ -44,9 +36,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.jit_only
-def test_only_parts_that_are_missing_are_scanned_again(
-    tmp_path: Path, log: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_parts_that_are_missing_are_scanned_again(tmp_path, log, scanned, monkeypatch):
     trace = NvbitTrace(log, part_bytes=PART_BYTES)
     extract(trace, tmp_path / "whole", jobs=1)
     everything = scanned.copy()
@@ -55,7 +45,7 @@ def test_only_parts_that_are_missing_are_scanned_again(
     with monkeypatch.context() as interrupted:
         counted = LogRange.scan
 
-        def stop_at_third(self: LogRange, overflow: Overflow | None) -> ScannedPart:
+        def stop_at_third(self, overflow):
             if self.begin == everything[2]:
                 raise KeyboardInterrupt
             return counted(self, overflow)
@@ -74,9 +64,7 @@ def test_only_parts_that_are_missing_are_scanned_again(
 
 @pytest.mark.jit_only
 @pytest.mark.parametrize("ending", ["json", "npz", "parquet"])
-def test_a_part_that_is_damaged_is_scanned_again(
-    tmp_path: Path, log: Path, scanned: list[int], ending: str
-) -> None:
+def test_a_part_that_is_damaged_is_scanned_again(tmp_path, log, scanned, ending):
     trace = NvbitTrace(log, part_bytes=PART_BYTES)
     extract(trace, tmp_path / "whole", jobs=1, resume=tmp_path / "partial")
     everything = scanned.copy()
@@ -91,13 +79,13 @@ def test_a_part_that_is_damaged_is_scanned_again(
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
-def test_a_folder_that_was_made_and_no_more_is_taken(tmp_path: Path, log: Path) -> None:
+def test_a_folder_that_was_made_and_no_more_is_taken(tmp_path, log):
     (tmp_path / "partial").mkdir()
     extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
     assert (tmp_path / "out").is_dir()
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path, log: Path) -> None:
+def test_two_runs_do_not_share_a_folder(tmp_path, log):
     held = open_folder(tmp_path / "partial")
     assert held is not None
     with pytest.raises(OutputError, match="partial: is in use by another run; wait for it"):
@@ -106,7 +94,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, log: Path) -> None:
     extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
 
 
-def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:
+def test_a_part_whose_file_has_changed_is_another_part(log):
     part = next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())
     before = fingerprint(part)
     assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) == before
@@ -115,7 +103,7 @@ def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:
     assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES // 2).tasks())) != before
 
 
-def test_a_folder_of_the_users_is_left_alone(tmp_path: Path, log: Path) -> None:
+def test_a_folder_of_the_users_is_left_alone(tmp_path, log):
     mine = tmp_path / "partial"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")

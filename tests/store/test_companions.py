@@ -1,7 +1,5 @@
 """Files beside a store: intact and of this very store, or refused by whoever reads them."""
 
-from __future__ import annotations
-
 import json
 import resource
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whatever stands in the JSON that depgraph writes: an answer, or one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

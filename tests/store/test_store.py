@@ -19,9 +19,9 @@ from depgraph.extraction.pipeline import analyse
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import Copy
 from depgraph.parsers import open_trace
-from depgraph.store.files import Checksums
 from depgraph.store.schema import OLDEST_VERSION, SCHEMA_VERSION, STORED_TABLES, TABLES
 from depgraph.store.store import Store
+from depgraph.store.tables import Checksums
 from depgraph.store.writer import write_store
 
 

@@ -1,7 +1,5 @@
 """A store is what was written, or it is refused by the name of the file at fault."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace
@@ -16,7 +14,7 @@ from stores import flip_bit, rewrite, set_metadata, set_values
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph import paths_jit as compiled
+from depgraph.graph import graph_jit as compiled
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Copy, Extraction, Kernel
 from depgraph.store.schema import STORED_TABLES

@@ -1,14 +1,11 @@
 """A cluster gives what one machine gives, also when it loses a worker."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re
 import signal
 import threading
 import warnings
-from typing import TYPE_CHECKING
 
 import pytest
 from slow_trace import SlowTrace
@@ -18,12 +15,6 @@ from waiting import SECONDS, wait_until
 from depgraph.errors import ClusterError, TraceError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers.nvbit.log import NvbitTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from depgraph.system.cluster import ClusterWorkers
 
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
@@ -37,7 +28,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def workers() -> Iterator[ClusterWorkers]:
+def workers():
     from depgraph.system.cluster import cluster_workers
 
     with cluster_workers("local:2") as found:
@@ -45,7 +36,7 @@ def workers() -> Iterator[ClusterWorkers]:
 
 
 @pytest.fixture
-def plain_sample(tmp_path: Path, sample_trace: Path) -> Path:
+def plain_sample(tmp_path, sample_trace):
     import lzma
 
     path = tmp_path / "trace.log"
@@ -53,9 +44,7 @@ def plain_sample(tmp_path: Path, sample_trace: Path) -> Path:
     return path
 
 
-def test_two_processes_write_the_store_that_one_writes(
-    tmp_path: Path, plain_sample: Path, workers: ClusterWorkers
-) -> None:
+def test_two_processes_write_the_store_that_one_writes(tmp_path, plain_sample, workers):
     trace = NvbitTrace(plain_sample, part_bytes=4 << 20)
     extract(trace, tmp_path / "here")
     extract(trace, tmp_path / "there", workers=workers, scratch=tmp_path)
@@ -63,7 +52,7 @@ def test_two_processes_write_the_store_that_one_writes(
     assert {path.name for path in tmp_path.iterdir()} == {"trace.log", "here", "there"}
 
 
-def test_two_local_clusters_run_side_by_side(workers: ClusterWorkers) -> None:
+def test_two_local_clusters_run_side_by_side(workers):
     from depgraph.system.cluster import cluster_workers
 
     with warnings.catch_warnings():
@@ -72,9 +61,7 @@ def test_two_local_clusters_run_side_by_side(workers: ClusterWorkers) -> None:
             assert list(others.map(abs, [-1])) == list(workers.map(abs, [-1])) == [1]
 
 
-def test_the_text_of_a_packed_log_goes_through_files(
-    tmp_path: Path, sample_trace: Path, workers: ClusterWorkers
-) -> None:
+def test_the_text_of_a_packed_log_goes_through_files(tmp_path, sample_trace, workers):
     folder = tmp_path / "scratch"
     folder.mkdir()
     sizes = []
@@ -95,13 +82,11 @@ def test_the_text_of_a_packed_log_goes_through_files(
     assert not list(folder.iterdir())
 
 
-def test_a_lost_worker_does_not_change_the_result(
-    tmp_path: Path, plain_sample: Path, workers: ClusterWorkers
-) -> None:
+def test_a_lost_worker_does_not_change_the_result(tmp_path, plain_sample, workers):
     started = plain_sample.with_suffix(".started")
     killed = []
 
-    def kill_one() -> None:
+    def kill_one():
         wait_until(started.exists)
         (pid, *_) = workers._client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
@@ -117,9 +102,7 @@ def test_a_lost_worker_does_not_change_the_result(
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
 
 
-def test_a_fault_of_the_trace_is_told_as_on_one_machine(
-    tmp_path: Path, workers: ClusterWorkers
-) -> None:
+def test_a_fault_of_the_trace_is_told_as_on_one_machine(tmp_path, workers):
     path = tmp_path / "trace.log"
     path.write_bytes(b"no trace at all\n" * 1000)
     with pytest.raises(TraceError, match=r"trace\.log: "):
@@ -128,9 +111,7 @@ def test_a_fault_of_the_trace_is_told_as_on_one_machine(
 
 
 @pytest.mark.parametrize("address", ["local:0", "local:many", "tcp://127.0.0.1:1"])
-def test_a_scheduler_that_cannot_be_used_is_one_clear_error(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_that_cannot_be_used_is_one_clear_error(address, monkeypatch):
     from depgraph.system import cluster
 
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
@@ -138,7 +119,7 @@ def test_a_scheduler_that_cannot_be_used_is_one_clear_error(
         pass
 
 
-def test_an_error_keeps_its_parts_on_the_way_back_from_a_worker() -> None:
+def test_an_error_keeps_its_parts_on_the_way_back_from_a_worker():
     error = TraceError("trace.log", "line is cut", "trace again", line=7)
     back = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled a moment ago
     assert type(back) is TraceError

@@ -6,15 +6,14 @@ import inspect
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.extraction import compile_ahead
-from depgraph.graph import lists_jit
+from depgraph.graph import graph_jit
 from depgraph.schedule import simulate_jit as schedule
 from depgraph.system.compiled import (
     CompiledFunction,
@@ -24,11 +23,6 @@ from depgraph.system.compiled import (
     compiled_in_place,
     compiled_within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import Any
 
 
 @compiled_if_large
@@ -46,11 +40,11 @@ def mean(values):
     return total(values) / len(values)
 
 
-def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def uncompiled(function):
     return getattr(function, "py_func", function)
 
 
-def run(script: str) -> list[str]:
+def run(script):
     """Run a script that has not loaded numba yet; return the lines it prints."""
     kept_beside_the_source = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
@@ -78,7 +72,7 @@ def test_what_compiles_keeps_the_name_and_the_text_of_the_function():
 CALLS = """
 import sys
 import numpy as np
-from depgraph.graph.lists_jit import invert_lists
+from depgraph.graph.graph_jit import invert_lists
 
 def loaded_after(n):
     invert_lists(np.arange(n + 1), np.zeros(n, np.int32), 1)
@@ -143,7 +137,7 @@ def triple(values):
 
 
 @pytest.mark.jit_only
-def test_compiling_is_announced_once_and_only_where_nothing_of_this_source_is_kept(tmp_path: Path):
+def test_compiling_is_announced_once_and_only_where_nothing_of_this_source_is_kept(tmp_path):
     (tmp_path / "fresh.py").write_text(FRESH)
     script = ANNOUNCED.format(folder=str(tmp_path))
     assert run(script) == ["compiling", "2.0", "3.0"]
@@ -192,7 +186,7 @@ CHANGES = [
 
 
 @pytest.mark.jit_only
-def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(tmp_path: Path):
+def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(tmp_path):
     for name, text in FILES.items():
         (tmp_path / f"{name}.py").write_text(text)
     script = ANNOUNCED.format(folder=str(tmp_path))
@@ -204,7 +198,7 @@ def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(t
 
 
 @pytest.mark.jit_only
-def test_what_was_kept_does_not_count_once_a_tuple_that_it_takes_is_gone(tmp_path: Path):
+def test_what_was_kept_does_not_count_once_a_tuple_that_it_takes_is_gone(tmp_path):
     for name, text in FILES.items():
         (tmp_path / f"{name}.py").write_text(text)
     taken = """
@@ -222,13 +216,6 @@ print(first({pair}(np.ones(1), np.zeros(1))))
             "values * 2", "pair.first[0]"
         ))  # fmt: skip
         assert run(taken.format(folder=str(tmp_path), pair=pair)) == ["1.0"]
-
-
-def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
-    (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
-    monkeypatch.chdir(tmp_path)
-    assert compile_ahead._start("graph").wait() == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["numpy.py"]
 
 
 COMPILED_ONCE_LARGE = """
@@ -249,7 +236,7 @@ FRESH_TOTAL = (
 
 
 @pytest.mark.jit_only
-def test_small_inputs_are_not_worth_compiling_for(tmp_path: Path):
+def test_small_inputs_are_not_worth_compiling_for(tmp_path):
     (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
     script = COMPILED_ONCE_LARGE.format(folder=str(tmp_path))
     assert run(script) == ["10.0 False 100000.0 True"]
@@ -277,7 +264,7 @@ with ThreadPoolExecutor(4) as pool:
 
 
 @pytest.mark.jit_only
-def test_compiling_is_announced_once_however_many_threads_compile(tmp_path: Path):
+def test_compiling_is_announced_once_however_many_threads_compile(tmp_path):
     (tmp_path / "fresh.py").write_text(FRESH)
     script = ANNOUNCED_ON_THREADS.format(folder=str(tmp_path))
     assert run(script) == ["compiling", "2.0 3.0 2.0 3.0"]
@@ -313,7 +300,7 @@ for seconds in (9e9, -1):
 
 
 @pytest.mark.jit_only
-def test_small_inputs_are_interpreted_until_that_takes_as_long_as_compiling(tmp_path: Path):
+def test_small_inputs_are_interpreted_until_that_takes_as_long_as_compiling(tmp_path):
     (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
     lines = run(KEPT_AFTER.format(folder=str(tmp_path)))
     assert lines == ["10.0 10.0 10.0 False", "10.0 10.0 10.0 True"]
@@ -342,7 +329,7 @@ def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
     lines = run(
         "import warnings; warnings.simplefilter('error')\n"
         "import numpy as np\n"
-        "from depgraph.graph.lists_jit import intern_lists\n"
+        "from depgraph.graph.graph_jit import intern_lists\n"
         "number, first = intern_lists(np.array([0, 1, 2, 3]), np.array([5, 6, 5], np.int32),"
         " np.zeros(3, np.int64))\n"
         "print(*number, *first)"
@@ -354,13 +341,13 @@ LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=8
 
 
 @given(LISTS)
-def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
+def test_interpreted_lists_are_those_of_compiled_code(lists):
     offsets = np.cumsum([0, *map(len, lists)])
     values = np.array([value for one in lists for value in one], np.int32)
     label = np.zeros(len(lists), np.int64)
     for function, arguments in (
-        (lists_jit.invert_lists, (offsets, values, 10)),
-        (lists_jit.intern_lists, (offsets, values, label)),
+        (graph_jit.invert_lists, (offsets, values, 10)),
+        (graph_jit.intern_lists, (offsets, values, label)),
     ):
         with np.errstate(over="ignore"):
             interpreted = uncompiled(function)(*arguments)
@@ -371,7 +358,7 @@ def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
 
 
 @given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 4))
-def test_an_interpreted_schedule_is_that_of_compiled_code(times: list[float], slots: int):
+def test_an_interpreted_schedule_is_that_of_compiled_code(times, slots):
     arguments = (
         np.array(times),
         np.array([0, len(times) // 2, len(times)]),

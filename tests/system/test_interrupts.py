@@ -1,7 +1,5 @@
 """Signals at any moment: exit code 130, one line, nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -9,13 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -38,29 +32,29 @@ main(sys.argv[3:])
 """
 
 
-def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+def run(*words, cwd):
     return subprocess.run(
         [sys.executable, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, check=False
     )
 
 
-def is_interrupted(code: int, out: bytes, err: bytes) -> bool:
+def is_interrupted(code, out, err):
     assert err == SAID
     return (code, out) == (130, b"")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("module", [1, 2, 40])
-def test_while_the_program_is_imported(tmp_path: Path, number: int, module: int) -> None:
+def test_while_the_program_is_imported(tmp_path, number, module):
     words = str(int(number)), str(module), "extract", "no.log"
     done = run("-c", IN_AN_IMPORT, *words, cwd=tmp_path)
     assert is_interrupted(done.returncode, done.stdout, done.stderr)
 
 
-def when_caught(process: subprocess.Popen[bytes]) -> None:
+def when_caught(process):
     """Wait until a process has taken over from Python what happens at a signal."""
 
-    def has_caught() -> bool:
+    def has_caught():
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
         return process.poll() is not None or bool(caught >> (signal.SIGTERM - 1) & 1)
@@ -73,7 +67,7 @@ def when_caught(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
 )
-def test_at_a_random_moment(tmp_path: Path, sample_trace: Path, seed: int) -> None:
+def test_at_a_random_moment(tmp_path, sample_trace, seed):
     chance = random.Random(seed)  # noqa: S311
     number, delay = chance.choice(SIGNALS), 2.0 * chance.random() ** 2
     words = "extract", str(sample_trace), "--memory-limit", "64MiB"
@@ -101,14 +95,14 @@ def test_at_a_random_moment(tmp_path: Path, sample_trace: Path, seed: int) -> No
         assert left == ["depgraph.out"]
 
 
-def ends(body: str, tmp_path: Path) -> tuple[int, bytes, bytes]:
+def ends(body, tmp_path):
     """Run a script that has installed the handler, and return how it ended."""
     script = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
 from depgraph.system import interrupts
 from depgraph.system.interrupts import *
-from depgraph.system.work_folder import WorkFolder
+from depgraph.system.output import WorkFolder
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 {body}
@@ -118,7 +112,7 @@ print("went on")
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_folder_is_removed_though_a_thread_still_writes_into_it(tmp_path: Path) -> None:
+def test_a_folder_is_removed_though_a_thread_still_writes_into_it(tmp_path):
     body = """
 end_on_signals()
 work = WorkFolder(Path.cwd(), "some")
@@ -134,7 +128,7 @@ interrupt()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_signal_does_not_disturb_the_clean_up(tmp_path: Path) -> None:
+def test_a_second_signal_does_not_disturb_the_clean_up(tmp_path):
     body = """
 end_on_signals()
 folder = WorkFolder(Path.cwd(), "some")
@@ -145,7 +139,7 @@ with interrupts.closed_on_interrupt(interrupt):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_in_a_callback_from_c(tmp_path: Path) -> None:
+def test_a_signal_in_a_callback_from_c(tmp_path):
     """An exception could not leave it: it would be printed, and the caller told nothing."""
     body = """
 import ctypes
@@ -160,7 +154,7 @@ ctypes.CDLL(None).qsort((ctypes.c_int * 2)(2, 1), 2, 4, compare)
     assert is_interrupted(*ends(body, tmp_path))
 
 
-def test_what_must_not_be_left_half_done_is_done_first(tmp_path: Path) -> None:
+def test_what_must_not_be_left_half_done_is_done_first(tmp_path):
     body = """
 end_on_signals()
 with interrupts.interrupts_held():
@@ -172,7 +166,7 @@ with interrupts.interrupts_held():
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
 
-def test_a_signal_that_was_ignored_stays_so(tmp_path: Path) -> None:
+def test_a_signal_that_was_ignored_stays_so(tmp_path):
     body = """
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 end_on_signals()
@@ -181,7 +175,7 @@ interrupt()
     assert ends(body, tmp_path) == (0, b"went on\n", b"")
 
 
-def test_a_forked_process_removes_nothing_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_process_removes_nothing_of_its_parent(tmp_path):
     body = """
 end_on_signals()
 folder = WorkFolder(Path.cwd(), "some")
@@ -195,8 +189,8 @@ folder.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_api_leaves_signals_alone() -> None:
-    before: list[Callable[..., object] | int | None] = [signal.getsignal(n) for n in SIGNALS]
+def test_the_api_leaves_signals_alone():
+    before = [signal.getsignal(n) for n in SIGNALS]
     import depgraph.cli  # noqa: F401
 
     assert [signal.getsignal(n) for n in SIGNALS] == before

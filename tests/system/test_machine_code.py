@@ -18,6 +18,7 @@ from depgraph.system.machine_code import (
     MachineCode,
     NotPortableError,
     folder_of,
+    makers,
     of_numba,
     types_of,
 )
@@ -217,6 +218,49 @@ def test_a_file_that_changes_after_its_import_is_not_taken_for_what_was_imported
     assert found == ["3", "4"]
 
 
+class Switch(NamedTuple):
+    is_on: bool
+    values: np.ndarray
+
+
+@compiled
+def chosen(switch, otherwise):
+    return switch.values[0] if switch.is_on and not otherwise else switch.values[1]
+
+
+@pytest.mark.parametrize(("is_on", "otherwise"), [(1, 0), (0, 0), (1, 1)])
+def test_a_truth_value_in_a_bundle_is_passed_without_numba(is_on, otherwise):
+    given = Switch(bool(is_on), np.array([3.0, 4.0])), bool(otherwise)
+    assert chosen(*given) == chosen.py_func(*given)
+    assert isinstance(chosen.code_for(given), MachineCode)
+
+
+@compiled
+def checked(x, y, size):
+    if x < 0:
+        raise ValueError("x is below 0")
+    return np.zeros(size)[0] + x // y
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "details"),
+    [
+        ((-1, 1, 1), ValueError, ("x is below 0",)),
+        ((1, 0, 1), ZeroDivisionError, ("integer division by zero",)),
+    ],
+)
+def test_what_compiled_code_raises_is_raised(given, kind, details):
+    assert isinstance(checked.code_for(given), MachineCode)
+    with pytest.raises(kind) as raised:
+        checked(*given)
+    assert raised.value.args == details
+
+
+def test_memory_that_cannot_be_had_is_said_to_be_missing():
+    with pytest.raises(MemoryError):
+        checked(1, 1, 1 << 55)
+
+
 @compiled
 def logarithm(value):
     return np.log(value)
@@ -261,11 +305,13 @@ def test_what_is_kept_is_loaded_for_the_same_types_alone(kept):
 def test_what_was_made_for_another_processor_or_by_another_numba_does_not_count(kept, monkeypatch):
     types = types_of((np.ones(3),))
     monkeypatch.setattr(machine_code, "_processor", lambda: "another")
-    assert kept.load(types) is None
-    monkeypatch.undo()
-    assert kept.load(types) is not None
-    monkeypatch.setattr(machine_code, "_makers", lambda: b"numba 99")
     assert Kept(kept.folder, "twice", b"a source").load(types) is None
+    monkeypatch.undo()
+    assert Kept(kept.folder, "twice", b"a source").load(types) is not None
+    ours = twice._made_of(is_portable=False)
+    assert twice._kept._stamp == Kept(kept.folder, "twice", ours + makers())._stamp
+    monkeypatch.setattr(machine_code.np, "__version__", "99")
+    assert machine_code.makers.__wrapped__() != makers()
 
 
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.999])
@@ -281,8 +327,6 @@ def test_a_damaged_file_does_not_count(kept, at, damage):
 
 def test_what_was_made_of_an_earlier_source_is_dropped(kept):
     later = Kept(kept.folder, "twice", b"another")
-    later.note_interpreted(0.5)
-    assert later.seconds_interpreted == 0.5
     later.save(types_of((np.ones(3),)), twice.code_for((np.ones(3),)))
     assert not kept.is_any or kept.load(types_of((np.ones(3),))) is None
     assert later.load(types_of((np.ones(3),))) is not None

@@ -1,11 +1,8 @@
 """Footprints beyond the memory limit go through files, and nothing else changes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -33,9 +30,6 @@ from depgraph.parsers.scanning import touch_table
 from depgraph.store.store import Store
 from depgraph.system.memory import _free_in_groups, default_limit, parse_size
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MIB = 1 << 20
 
 
@@ -49,21 +43,21 @@ MIB = 1 << 20
         ("99999999", 99_999_999),
     ],
 )
-def test_sizes_are_binary_with_an_i_and_decimal_without(text: str, size: int) -> None:
+def test_sizes_are_binary_with_an_i_and_decimal_without(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "12iB", "-1GiB", "1 GiB x", "1MiB"])
-def test_a_size_that_makes_no_sense_is_refused(text: str) -> None:
+def test_a_size_that_makes_no_sense_is_refused(text):
     with pytest.raises(ModelError, match=r"is not a size|is too small"):
         parse_size(text)
 
 
-def test_a_size_that_is_no_limit_of_a_run_may_be_small() -> None:
+def test_a_size_that_is_no_limit_of_a_run_may_be_small():
     assert [parse_size(text, least=0) for text in ("0", "32MiB")] == [0, 32 * MIB]
 
 
-def test_the_default_limit_is_a_part_of_what_the_machine_has() -> None:
+def test_the_default_limit_is_a_part_of_what_the_machine_has():
     assert 64 * MIB <= default_limit() < 1 << 50
 
 
@@ -76,9 +70,7 @@ def test_the_default_limit_is_a_part_of_what_the_machine_has() -> None:
         ("3:cpu:/x\n4:hugetlb,memory:/slurm\n1:name=systemd:/\n", [900, 5]),
     ],
 )
-def test_batch_jobs_may_use_less_than_the_machine_has(
-    tmp_path: Path, membership: str, free: list[int]
-) -> None:
+def test_batch_jobs_may_use_less_than_the_machine_has(tmp_path, membership, free):
     for folder, names, limit, usage in (
         (".", ("memory.max", "memory.current"), "1000", "100"),
         ("job_7", ("memory.max", "memory.current"), "300", "100"),
@@ -91,7 +83,7 @@ def test_batch_jobs_may_use_less_than_the_machine_has(
     assert _free_in_groups(membership, tmp_path) == free
 
 
-def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path):
     trace = tmp_path / "trace.log"
     trace.write_text(
         "MEMTRACE: CTX 0x0000000033c98dc0 - LAUNCH - Kernel pc 0x00007f4d5a105000 - Kernel name k "
@@ -113,9 +105,7 @@ def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path: Path) -> No
         ("9" * 90 + ",1,1", r"trace\.log:1: grid of 999999999\.\.\.,1,1 blocks is not possible"),
     ],
 )
-def test_a_grid_that_no_gpu_could_launch_is_one_clear_line(
-    tmp_path: Path, grid: str, found: str
-) -> None:
+def test_a_grid_that_no_gpu_could_launch_is_one_clear_line(tmp_path, grid, found):
     line = launch_line(0, (7, 7, 7)).replace(b"7,7,7", grid.encode())
     (tmp_path / "trace.log").write_bytes(line + access_line(0, 0, "LDG.E", [BASE]))
     with pytest.raises(TraceError, match=found) as caught:
@@ -130,7 +120,7 @@ def test_a_grid_that_no_gpu_could_launch_is_one_clear_line(
 
 
 @pytest.mark.parametrize("granularity", [1, 32, 128])
-def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path: Path, granularity: int) -> None:
+def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path, granularity):
     top = (1 << 57) - 4
     text = launch_line(0) + access_line(0, 1, "STG.E.128", [top])
     text += launch_line(1) + access_line(1, 2, "LDG.E.128", [top])
@@ -143,8 +133,8 @@ def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path: Path, granularit
 
 @pytest.mark.parametrize("granularity", [1, 128])
 def test_a_store_made_through_files_is_the_same_bit_by_bit(
-    tmp_path: Path, sample_trace: Path, monkeypatch: pytest.MonkeyPatch, granularity: int
-) -> None:
+    tmp_path, sample_trace, monkeypatch, granularity
+):
     trace = open_trace(sample_trace)
     extract(trace, tmp_path / "memory", granularity=granularity)
     spilled = []
@@ -164,9 +154,7 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
 
 
 @pytest.mark.slow
-def test_ranges_of_one_part_may_go_through_files(
-    tmp_path: Path, sample_trace: Path, sample_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranges_of_one_part_may_go_through_files(tmp_path, sample_trace, sample_store, monkeypatch):
     taken = []
     take = FileOverflow.take
     monkeypatch.setattr(FileOverflow, "take", lambda *a: (taken.append(len(a[1])), take(*a)))
@@ -196,7 +184,7 @@ print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
 
 
 @pytest.mark.jit_only
-def test_the_limit_holds_for_a_block_of_very_many_ranges(tmp_path: Path) -> None:
+def test_the_limit_holds_for_a_block_of_very_many_ranges(tmp_path):
     ranges = 3_000_000
     access = "0090 ffffffff 1 R0 STG.E 1 R4 4 1 0x{:x} 8 0 \n"
     path = tmp_path / "kernel-1.traceg"
@@ -226,7 +214,7 @@ ranges = st.lists(
 )
 
 
-def footprints_of(rows: list[tuple[int, int, int, int]]) -> Footprints:
+def footprints_of(rows):
     block, kind, start, size = (
         np.array(column, np.int64) for column in (zip(*rows, strict=True) if rows else [[]] * 4)
     )
@@ -243,15 +231,13 @@ def footprints_of(rows: list[tuple[int, int, int, int]]) -> Footprints:
     )
 
 
-def listed(footprints: Footprints) -> list[tuple[int, ...]]:
+def listed(footprints):
     columns = footprints.block, footprints.kind, footprints.start, footprints.end
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 @given(ranges)
-def test_slices_of_a_run_put_together_are_the_footprints(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int]]
-) -> None:
+def test_slices_of_a_run_put_together_are_the_footprints(tmp_path_factory, rows):
     footprints = footprints_of(rows)
     path = tmp_path_factory.mktemp("run") / "run.parquet"
     write_run_by_start(footprints, path)
@@ -267,10 +253,10 @@ def test_slices_of_a_run_put_together_are_the_footprints(
 
 @given(ranges, st.integers(1, 10))
 def test_spilled_footprints_come_back_in_the_order_of_blocks(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[int, int, int, int]],
-    batch_ranges: int,
-) -> None:
+    tmp_path_factory,
+    rows,
+    batch_ranges,
+):
     footprints = footprints_of(rows)
     folder = tmp_path_factory.mktemp("shards")
     write_run_by_start(footprints, folder / "all")

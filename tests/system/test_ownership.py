@@ -1,7 +1,5 @@
 """What others may have written is neither unpickled nor loaded into a program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -135,10 +133,10 @@ def test_compiled_code_is_kept_only_where_nobody_else_writes(tmp_path, mode, is_
     module.write_text(STEPS)
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from depgraph.cli.first_run import announce_first_run\n"
+        "from depgraph.cli.progress import announce_first_run\n"
         "announce_first_run(quiet=False)\n"
         "import steps\n"
-        "print(steps.step(1), steps.step.can_be_kept)\n"
+        "print(steps.step(1), steps.step._kept is not None)\n"
     )
     kept = tmp_path / "__pycache__"
     kept.mkdir()

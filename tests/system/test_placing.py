@@ -1,7 +1,5 @@
 """Results take their place when they are whole, and only where nothing stands that is not ours."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -18,9 +16,9 @@ from programs import BASE, access_line, launch_line
 import depgraph
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.parsers import open_trace
-from depgraph.store.files import not_a_store
-from depgraph.system import output, work_folder
-from depgraph.system.work_folder import WorkFolder
+from depgraph.store.tables import not_a_store
+from depgraph.system import output
+from depgraph.system.output import WorkFolder
 
 
 @pytest.fixture(params=["renameat2", "plain renames"], autouse=True)
@@ -224,7 +222,7 @@ def test_files_of_the_user_in_a_result_of_ours_are_named():
             (tmp / file).touch()
         return output.stranger_in(tmp, lambda entry: entry.suffix == ".parquet")
 
-    with work_folder.tempfile.TemporaryDirectory() as folder:
+    with output.tempfile.TemporaryDirectory() as folder:
         tmp = Path(folder)
         assert not reason("a.parquet", ".DS_Store", ".nfs0001", tmp=tmp)
         assert reason("trace.log", "b.txt", tmp=tmp) == "holds b.txt, which depgraph did not write"
@@ -286,19 +284,19 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 # A process is killed
 
 
-def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
+def killed_in(what, folder, *, plain_renames):
     """Run a process that is killed as it comes to `what`."""
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from depgraph.system import output, work_folder
+        from depgraph.system import output
         if {plain_renames}:
             output._renameat2_function = lambda: None
         def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
         def kill_after(renames, killed, real=Path.rename):
             left = iter(range(renames))
             Path.rename = lambda *names: real(*names) if next(left, None) is not None else killed()
-            work_folder.WorkFolder.remove = killed
+            output.WorkFolder.remove = killed
         path = Path(sys.argv[1])
         with output.new_folder(path, force=True, not_ours=lambda _: "") as folder:
             (folder / "mark").write_text("new")
@@ -313,7 +311,7 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     [
         ("killed()", "old"),
         ("output.exchange = killed", "old"),
-        ("work_folder.WorkFolder.remove = killed", "new"),
+        ("output.WorkFolder.remove = killed", "new"),
     ],
     ids=["while writing", "before the exchange", "after it"],
 )
@@ -376,7 +374,7 @@ def test_the_folder_of_a_running_process_stays(tmp_path):
     script = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from depgraph.system.work_folder import WorkFolder
+        from depgraph.system.output import WorkFolder
         work = WorkFolder(Path(sys.argv[1]), "out")
         print(work.path.name, flush=True)
         sys.stdin.read()
@@ -406,7 +404,7 @@ def test_folders_that_only_look_alike_stay(tmp_path):
 
 def test_a_work_folder_goes_at_the_end_of_its_process(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from depgraph.system.work_folder import WorkFolder\n"
+        "import sys; from pathlib import Path; from depgraph.system.output import WorkFolder\n"
         "work = WorkFolder(Path(sys.argv[1]), 'out'); (work.path / 'file').touch(); 1 / 0"
     )
     result = subprocess.run(

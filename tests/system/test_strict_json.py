@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,7 +33,7 @@ WHOLE = {
     "parts": [PART], "pair": [1, 2**64 - 1], "times": [1, 0.5], "by_name": {"b": PART},
     "chosen": [3, 3], "is_done": True, "left": None,
 }  # fmt: skip
-STRANGE: list[Any] = [
+STRANGE = [
     None, True, 1, -(2**63) - 1, 2**64, 1.5, float("inf"), float("nan"), 10**400, "x", "\ud800",
     [], [[]], {}, {"name": "a"}, [1, 2, 3],
 ]  # fmt: skip
