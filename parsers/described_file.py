@@ -22,6 +22,7 @@ from depgraph.system.described import (
     anything,
     one_of,
     real,
+    show_value,
     whole,
 )
 from depgraph.system.limits import (
@@ -34,7 +35,6 @@ from depgraph.system.limits import (
 )
 from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
-from depgraph.system.toml_file import show_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,18 +116,20 @@ class DescribedProgram(DescribedFile):
     ) -> NDArray[Any]:
         """Return n values of a key, one for all or a list; a fault names the first that is none."""
         each, all_of_them = ("launch", "launches") if kind == "launch" else ("block", "blocks")
+        values = given if isinstance(given, list) else [given]
         read = []
-        for place, value in enumerate(given if isinstance(given, list) else [given]):
+        for place, value in enumerate(values):
             try:
                 read.append(reader(value))
             except ValueError as error:
-                where = f"{each} {place}: " if isinstance(given, list) else ""
+                where = f"{each} {place}: " if values is given else ""
                 self.wrong(kind, i, key, value, f"{error}, or a list of them", where)
-        if isinstance(given, list) and len(given) != n:
-            found = f"{len(given)} values of {key} for {n} {all_of_them}"
+        if values is not given:
+            return np.full(n, read[0])
+        if len(read) != n:
+            found = f"{len(read)} values of {key} for {n} {all_of_them}"
             self.fail(kind, i, key, found, f"give one for each {each}, or one for all")
-        values = np.array(read, None if read else np.int64)  # none of them are no numbers otherwise
-        return np.broadcast_to(values, n).copy()
+        return np.array(read, None if read else np.int64)  # none are no numbers otherwise
 
     def named(
         self, kind: str, i: int, key: str, table: dict[str, Any], known: Mapping[str, _Named]
@@ -148,7 +150,6 @@ _SLOWED = real(0, 100)
 
 
 def _spans(value: object) -> list[tuple[float, float]]:
-    """Take which part of the whole each group moves: equal parts, or such as are given."""
     sizes: list[Any] = value if isinstance(value, list) else []
     if type(value) is int:
         sizes = [1] * min(value, _MOST_GROUPS + 1)

@@ -21,7 +21,7 @@ from depgraph.extraction.workload import (
     check_dependence,
     workload_extraction,
 )
-from depgraph.graph.launches import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
+from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
 from depgraph.parsers.described_file import (
     BLOCK,
     MOST_BLOCKS,
@@ -34,9 +34,17 @@ from depgraph.parsers.described_file import (
     read_collective,
     read_links,
 )
-from depgraph.system.described import REQUIRED, Field, anything, flag, one_of, real, whole
+from depgraph.system.described import (
+    REQUIRED,
+    Field,
+    anything,
+    flag,
+    one_of,
+    real,
+    show_value,
+    whole,
+)
 from depgraph.system.limits import LARGEST_ID
-from depgraph.system.toml_file import show_value
 from depgraph.trace.records import PROGRAMMATIC
 
 if TYPE_CHECKING:
@@ -53,7 +61,6 @@ TOP = (
 
 
 def _edges(value: object) -> list[tuple[int, int]]:
-    """Take pairs of block numbers."""
     if not isinstance(value, list) or not all(
         isinstance(e, list) and len(e) == _ENDS and all(type(n) is int for n in e) for e in value
     ):
@@ -100,10 +107,7 @@ def read_workload(path: str | Path) -> Extraction:
 
 
 class _WorkloadReader(DescribedProgram):
-    """Reads one file."""
-
     def extraction(self) -> Extraction:
-        """Return what the file describes."""
         values = self.table("", 0, self.content, TOP)
         tables = self.content.get("kernel")
         if not isinstance(tables, list) or not tables:
@@ -112,12 +116,15 @@ class _WorkloadReader(DescribedProgram):
             self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
         links = read_links(self)
         kernels, places_of = self._kernels(tables, links, values["unit"])
+        place_of = {name: places[0] for name, places in places_of.items()}
         dependences = [
             (i, between)
             for i, table in enumerate(self.tables("dependence"))
-            for between in self._dependences(i, table, kernels, places_of)
+            for between in self._dependences(
+                i, table, self._dependence(i, table, place_of), kernels, places_of
+            )
         ]
-        launches = read_launches(self, kernels, _first_of(places_of))
+        launches = read_launches(self, kernels, place_of)
         metadata = {
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
@@ -168,16 +175,22 @@ class _WorkloadReader(DescribedProgram):
         return WorkloadKernel(durations=durations, **values)
 
     def _dependences(
-        self, i: int, table: Any, kernels: list[WorkloadKernel], places_of: dict[str, range]
+        self,
+        i: int,
+        table: Any,
+        found: WorkloadDependence,
+        kernels: list[WorkloadKernel],
+        places_of: dict[str, range],
     ) -> list[WorkloadDependence]:
         """Return a dependence, one for each part of a collective that moves in several."""
-        found = self._dependence(i, table, _first_of(places_of))
         sources, targets = (places_of[table[key]] for key in ("from", "to"))
         if found.pattern == "groups":
             talking = [kernels[p].collective is not None for p in (sources[0], targets[0])]
             if talking[0] == talking[1]:
                 reason = "groups are of a kernel and a collective"
                 self.fail("dependence", i, "pattern", 'pattern "groups"', reason)
+        if len(sources) == len(targets) == 1:
+            return [found]
         return [
             replace(found, source=source, target=target) for source in sources for target in targets
         ]
@@ -209,10 +222,6 @@ class _WorkloadReader(DescribedProgram):
                 key = "edges" if dependence.pattern == "edges" else "pattern"
                 self.fail("dependence", i, key, str(reason), "")
         raise TraceError(self.path, str(error), "describe less") from None
-
-
-def _first_of(places_of: dict[str, range]) -> dict[str, int]:
-    return {name: places[0] for name, places in places_of.items()}
 
 
 _MOST_LAUNCHES = 1 << 18
@@ -262,7 +271,6 @@ def _launch(
     kernels: list[WorkloadKernel],
     place_of: dict[str, int],
 ) -> tuple[int, DeviceLaunches]:
-    """Read the launches of one table: each key a number for all, or a list, one for each."""
     named = content.get("parent") if isinstance(content, dict) else None
     table = file.check_keys("launch", i, content, LAUNCH, f"a launch of {show_value(named)}")
     place = file.named("launch", i, "parent", table, place_of)

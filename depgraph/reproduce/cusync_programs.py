@@ -13,16 +13,15 @@ from depgraph.analysis.measured_programs import errors_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import Quantity
-from depgraph.reproduce.figures import Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
 from depgraph.timing.launch_model import parse_launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.gpu.model import MeasuredErrors
     from depgraph.mechanisms.costs import ChangedCosts
-    from depgraph.reproduce.figures import Figure, Inputs, Reproduction
+    from depgraph.reproduce.figures import Figure, Inputs, Published
 
 # Columns of the two matrix products of an MLP on one of eight GPUs, as microsoft/cusync runs them
 # (src/ml-bench/transformer/eval_mlp.py): GPT-3 has a hidden size of 12288, LLaMA of 8192.
@@ -35,7 +34,9 @@ _IMAGE = {64: 56, 128: 28, 256: 14, 512: 7}
 _TILES = {"gpt3": "cusync-tile", "llama": "cusync-strided(2)"}
 # What a launch takes between two kernels, in the times of both, and hidden by cuSync: section 5.
 _INVOCATION_US = 6.0
-_RULE_ALONE = {"cusync-row", "cusync-tile"}
+_RULE_ALONE: ChangedCosts = {
+    policy: {"sync": Quantity(0, "share")} for policy in ("cusync-row", "cusync-tile")
+}
 _MLPS = {"llama_mlp_2048": ("cusync-row",), "llama_mlp_1024": ("cusync-row", "cusync-strided(2)")}
 
 
@@ -52,18 +53,25 @@ class Case:
     predicted: float
 
 
-def reproduce(inputs: Inputs) -> Reproduction:
+def reproduce(published: Published) -> Iterator[Figure]:
     """Predict all lines of both tables, the first figure, and the largest matrix products."""
-    published = Published(inputs, "cusync")
+    inputs = published.inputs
     groups = groups_of([*mlp(inputs), *conv2d(inputs)], ("gpu", "program", "policy"))
-    notes = [_errors(name, cases) for name, cases in groups.items()]
+    published.notes += [_errors(name, cases) for name, cases in groups.items()]
     free = _errors_of(list(conv2d(inputs, invocation=0.0))).direction
-    notes.append(
+    published.notes.append(
         f"were launches free, ResNet's convolutions would be told faster or slower right in "
         f"{free:.0%}: most have no wave less than before, and gain a launch alone"
     )
-    figures = [*_toy(inputs, published), *_largest(inputs, published), *_groups(published, groups)]
-    return published.found(figures, notes)
+    scenario = scenario_of(inputs.workload("cusync_toy"), "V100", 4)
+    for policy in ("serial", "cusync-row", "cusync-tile"):
+        yield published.figure(f"toy {policy}", makespan(scenario, policy, _RULE_ALONE))
+    # LLaMA's MLP on a V100 from the times of its blocks, which fill the GPU.
+    for name, policies in _MLPS.items():
+        scenario = scenario_of(inputs.workload(name), "V100")
+        for policy in ("serial", *policies):
+            yield published.figure(f"{name} {policy}", makespan(scenario, policy))
+    yield from _groups(published, groups)
 
 
 def groups_of(cases: Iterable[Case], by: Sequence[str]) -> dict[tuple[str, ...], list[Case]]:
@@ -72,24 +80,6 @@ def groups_of(cases: Iterable[Case], by: Sequence[str]) -> dict[tuple[str, ...],
     for case in cases:
         groups[tuple(getattr(case, name) for name in by)].append(case)
     return groups
-
-
-def _toy(inputs: Inputs, published: Published) -> Iterator[Figure]:
-    scenario = scenario_of(inputs.workload("cusync_toy"), "V100", 4)
-    for policy in ("serial", "cusync-row", "cusync-tile"):
-        yield published.figure(f"toy {policy}", makespan(scenario, policy, _no_sync(policy)))
-
-
-def _largest(inputs: Inputs, published: Published) -> Iterator[Figure]:
-    """Predict LLaMA's MLP on a V100 from the times of its blocks, which fill the GPU."""
-    for name, policies in _MLPS.items():
-        scenario = scenario_of(inputs.workload(name), "V100")
-        for policy in ("serial", *policies):
-            yield published.figure(f"{name} {policy}", makespan(scenario, policy))
-
-
-def _no_sync(policy: str) -> ChangedCosts:
-    return {policy: {"sync": Quantity(0, "share")}} if policy in _RULE_ALONE else {}
 
 
 def _groups(published: Published, groups: dict[tuple[str, ...], list[Case]]) -> Iterator[Figure]:
@@ -105,10 +95,10 @@ def _groups(published: Published, groups: dict[tuple[str, ...], list[Case]]) -> 
 
 def _errors(name: tuple[str, ...], cases: Sequence[Case]) -> str:
     """Say in one line how far the times of single programs are off."""
-    found = _errors_of(cases)
+    errors = _errors_of(cases)
     return (
-        f"{name[1]}, {name[0]}, {name[2]}: times of {len(cases)} programs off by {found.mean:.1%} "
-        f"in the mean, {found.worst:.1%} at most; faster or slower right in {found.direction:.0%}"
+        f"{name[1]}, {name[0]}, {name[2]}: times of {len(cases)} programs off by {errors.mean:.1%} "
+        f"in the mean, {errors.worst:.1%} at most; faster or slower right in {errors.direction:.0%}"
     )
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import InputError
-from depgraph.system.toml_file import parse_toml, read_toml_text
+from depgraph.system.described import parse_toml, read_toml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from depgraph.graph.program import Extraction
@@ -20,19 +20,9 @@ PUBLISHED = "papers/published.toml"
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Where packaged programs lie, and who reads them.
+    """Where packaged programs lie, and who reads them."""
 
-    Attributes
-    ----------
-    path : callable
-        Returns where a sample lies; raises `InputError` where there is none.
-    read_workload : callable
-        Reads a described program.
-    read_profile : callable
-        Reads a file of times.
-    """
-
-    path: Callable[[str], Path]
+    path: Callable[[str], Path]  # of a sample; `InputError` where there is none
     read_workload: Callable[[Path], Extraction]
     read_profile: Callable[[Path], KernelProfile | BlockProfile]
 
@@ -43,24 +33,14 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what was published, and what comes out here.
-
-    Attributes
-    ----------
-    unit : str
-        Of both: "x" for speedups, "%" for shares, else what they count.
-    source : str
-        Table, figure or file of the publication.
-    why : str
-        Why the two differ; "" where they do not.
-    """
+    """One row: what was published, and what comes out here."""
 
     what: str
     paper: float
     ours: float
-    unit: str
-    source: str
-    why: str = ""
+    unit: str  # of both: "x" for speedups, "%" for shares, else what they count
+    source: str  # table, figure or file of the publication
+    why: str = ""  # the two differ; "" where they do not
 
     @property
     def difference(self) -> float | None:
@@ -72,44 +52,29 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """All figures of one publication.
-
-    Attributes
-    ----------
-    paper : str
-        How to cite it.
-    about : str
-        What it claims, in a line.
-    programs : str
-        What is run here, and on which GPU.
-    notes : tuple of str
-        What else came out, and what to believe of it.
-    """
+    """All figures of one publication."""
 
     name: str
-    paper: str
-    about: str
-    programs: str
+    paper: str  # how to cite it
+    about: str  # what it claims, in a line
+    programs: str  # what is run here, and on which GPU
     figures: tuple[Figure, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what else came out, and what to believe of it
 
 
 class Published:
-    """The file of published figures: of one publication, or of all."""
+    """What the file of published figures has of one publication."""
 
     def __init__(self, inputs: Inputs, name: str) -> None:
-        self.name = name
+        self.inputs = inputs
+        self.notes: list[str] = []  # what else comes out
         self.table = read_published(inputs)[name]
         self._rows: dict[str, Mapping[str, Any]] = {row["key"]: row for row in self.table["figure"]}
 
     def figure(
         self, key: str, ours: float, paper: float | None = None, *, why: str = "", **names: object
     ) -> Figure:
-        """Put what was computed beside a published figure.
-
-        `paper` is what a packaged table of the publication has where the file has no value;
-        `names` are put into the words of the file.
-        """
+        """Put what was computed beside a published figure, or one `paper` of a packaged table."""
         row = self._rows[key]
         value = float(row["value"]) if paper is None else paper
         return Figure(
@@ -124,14 +89,6 @@ class Published:
     def why(self, key: str) -> str:
         """Return one of the reasons that stand apart from figures."""
         return str(self.table.get("why", {}).get(key, ""))
-
-    def found(self, figures: Iterable[Figure], notes: Iterable[str] = ()) -> Reproduction:
-        """Return all that was computed of the publication."""
-        own = (*self.table.get("notes", ()), *notes)
-        return Reproduction(
-            self.name, self.table["paper"], self.table["about"], self.table["programs"],
-            tuple(figures), own,
-        )  # fmt: skip
 
 
 def read_published(inputs: Inputs) -> dict[str, Any]:

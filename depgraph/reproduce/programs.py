@@ -14,7 +14,7 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
-from depgraph.timing.launch_model import NO_LAUNCHES
+from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice
 from depgraph.trace.records import READ
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.launch_model import LaunchChoice
 
 _SHARED_BYTES = {"V100": 96 << 10, "A100": 164 << 10}
 _MOST_OF_TWO = 128 * 128
@@ -31,22 +30,12 @@ _MOST_OF_TWO = 128 * 128
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A matrix product cut into tiles, one a block.
-
-    Attributes
-    ----------
-    rows, columns : int
-        Tiles; pieces along k count as columns.
-    height : int
-        Rows of the result that a tile has.
-    resident : int
-        Blocks on one SM.
-    """
+    """A matrix product cut into tiles, one a block."""
 
     rows: int
-    columns: int
-    height: int
-    resident: int
+    columns: int  # pieces along k count, too
+    height: int  # rows of the result that a tile has
+    resident: int  # blocks on one SM
 
     def kernel(self, name: str, time: float, sms: int) -> WorkloadKernel:
         """Return the kernel, whose blocks all take as long, so that alone it takes `time`."""
@@ -59,11 +48,9 @@ class Tiled:
 
 
 def tiled(gpu: str, rows: int, columns: int, tile: str, stages: int, split: int) -> Tiled:
-    """Cut a matrix product into tiles, such as ``"128x256x32"``.
-
-    How many blocks an SM holds is not published. Halves take 2 bytes in each of the stages in
-    shared memory; the accumulators of a tile above 128 x 128 leave registers for one block alone.
-    """
+    """Cut a matrix product into tiles, such as ``"128x256x32"``."""
+    # How many blocks an SM holds is not published. Halves take 2 bytes in each of the stages in
+    # shared memory; the accumulators of a tile above 128 x 128 leave registers for one block alone.
     height, width, *depth = (int(number) for number in tile.split("x"))
     staged = stages * (height + width) * (depth or [32])[0] * 2
     by_registers = 2 if height * width <= _MOST_OF_TWO else 1
@@ -78,10 +65,7 @@ def scenario_of(
     launch: LaunchChoice = NO_LAUNCHES,
     bytes_read: int = 0,
 ) -> Scenario:
-    """Return a described program on a GPU, or on so many of its SMs.
-
-    `bytes_read` cross the memory bus at least, at the bandwidth of the GPU.
-    """
+    """Return a described program on some SMs of a GPU, where so many bytes cross its bus."""
     read = Footprints(
         np.zeros(1, np.int32), np.array([READ], np.uint8),
         np.zeros(1, np.uint64), np.array([bytes_read], np.uint64),

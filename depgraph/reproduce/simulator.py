@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.reproduce.figures import Published
 from depgraph.reproduce.programs import makespan
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
-    from depgraph.reproduce.figures import Figure, Inputs, Reproduction
+    from depgraph.reproduce.figures import Figure, Inputs, Published
 
 _RUNS = (("gru_train", 46), ("streams4", 46), ("streams4", 80))
 _NOTICED = 0.05  # what single functions take longer beside others, to be named
@@ -31,15 +30,10 @@ _NOTICED = 0.05  # what single functions take longer beside others, to be named
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What the simulator printed of one run, serial or by the rule; cycles.
-
-    Attributes
-    ----------
-    start, end : float64[n_blocks]
-        Of each block of the store.
-    """
+    """What the simulator printed of one run, serial or by the rule; cycles."""
 
     profile: BlockProfile
+    # start, end: of each block of the store
     start: NDArray[np.float64]
     end: NDArray[np.float64]
 
@@ -49,20 +43,18 @@ class Run:
         return self.end - self.start
 
 
-def reproduce(inputs: Inputs) -> Reproduction:
+def reproduce(published: Published) -> Iterator[Figure]:
     """Compare schedules with runs of the simulator, on the block times of either."""
-    published = Published(inputs, "simulator")
-    figures: list[Figure] = []
-    notes: list[str] = []
+    inputs = published.inputs
     for program, sms in _RUNS:
         store = Store(inputs.path(f"simulator/{program}.out"))
         graph = store.graph()
         serial, rule = (
             read_run(inputs, graph, f"{program}.sms{sms}.{name}.csv") for name in ("serial", "rule")
         )
-        figures += _rows(published, store, (program, sms), serial, rule)
-        notes.append(f"{program} on {sms} SMs: {_contention(store.kernels, graph, serial, rule)}")
-    return published.found(figures, notes)
+        yield from _rows(published, store, (program, sms), serial, rule)
+        contention = _contention(store.kernels, graph, serial, rule)
+        published.notes.append(f"{program} on {sms} SMs: {contention}")
 
 
 def read_run(inputs: Inputs, graph: BlockGraph, name: str) -> Run:
@@ -84,7 +76,7 @@ def _rows(
     program, sms = case
     before, after, edges = published.table["runs"][f"{program} {sms}"]
     measured, own = (
-        Scenario.of_store(store, Request(times=run.profile), tell=_nobody).on(sms)
+        Scenario.of_store(store, Request(times=run.profile), tell=lambda _: None).on(sms)
         for run in (serial, rule)
     )
     one_by_one = makespan(measured, "serial")
@@ -127,7 +119,3 @@ def _contention(kernels: list[Kernel], graph: BlockGraph, serial: Run, rule: Run
     whole = rule.busy[ran].sum() / serial.busy[ran].sum()
     parts = f"; by function {', '.join(listed)}" if listed else ""
     return f"beside other kernels blocks ran {whole:.2f} times as long as alone{parts}"
-
-
-def _nobody(_: str) -> None:
-    """Take a remark about times: these are complete."""

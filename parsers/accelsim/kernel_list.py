@@ -115,15 +115,18 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
         if entry.startswith("MemcpyHtoD"):
             _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
         elif entry.startswith("kernel") or _is_path(entry):
-            _refuse_list(path, number, entry)
-            found = _find(path, entry, number, allow_outside=allow_outside)
-            if found is None:
+            if is_list_name(entry.rsplit("/", 1)[-1]):
+                found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
+                raise TraceError(path, found, "give one kernelslist at a time", line=number)
+            file = _find(path, entry, number, allow_outside=allow_outside)
+            if file is None:
                 absent.append((number, entry))
             else:
                 _note_absent_before(result, absent)
-                result.add_kernel(found)
+                result.add_kernel(file)
         elif entry:
-            result.skipped[f"lines of the list: {_kind_of(entry)}"] += 1
+            known = (kind for word, kind in _IGNORED_WORDS.items() if entry.startswith(word))
+            result.skipped[f"lines of the list: {next(known, 'not known to depgraph')}"] += 1
     if not result.kernel_files():
         _refuse_without_kernels(path, absent)
     if absent:
@@ -144,12 +147,6 @@ def _lines_of(path: Path) -> Iterator[str]:
         raise TraceError(path, found, "give the kernelslist of one run")
     for line in io.BytesIO(text):
         yield line.decode("utf-8", "replace")
-
-
-def _refuse_list(path: Path, number: int, entry: str) -> None:
-    if is_list_name(entry.rsplit("/", 1)[-1]):
-        found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
-        raise TraceError(path, found, "give one kernelslist at a time", line=number)
 
 
 def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
@@ -211,11 +208,6 @@ def _stem(name: str) -> str:
     return name.split(".trace", 1)[0]
 
 
-def _kind_of(entry: str) -> str:
-    known = (kind for word, kind in _IGNORED_WORDS.items() if entry.startswith(word))
-    return next(known, "not known to depgraph")
-
-
 def _is_path(entry: str) -> bool:
     return "/" in entry and "," not in entry
 
@@ -258,11 +250,8 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 def _refuse_link_outside(path: Path, *, allow_outside: bool) -> None:
     if not allow_outside and not is_inside(path, path.parent):
-        found, hint = (
-            "is a link to a file outside its folder",
-            "pass --allow-outside if you trust it",
-        )
-        raise TraceError(path, found, hint)
+        hint = "pass --allow-outside if you trust it"
+        raise TraceError(path, "is a link to a file outside its folder", hint)
 
 
 def _unpacked_name(name: str) -> str:
@@ -315,7 +304,6 @@ def _hint(items: list[Path]) -> str:
 
 
 def _has_kernels(path: Path) -> bool:
-    """Tell whether a list names a kernel file that is there."""
     try:
         return any(
             is_regular_file(path.parent / name)

@@ -50,7 +50,6 @@ class _Need:
         self._base = shared_base
 
     def see(self, tokens: list[bytes], opcode: int) -> None:
-        """Take one instruction, whose opcode stands at a place among its tokens."""
         for token in tokens[:opcode] + tokens[opcode + 1 :]:
             if token.startswith(b"R") and token != _RZ and token[1:].isdigit():
                 self.registers = max(self.registers, int(token[1:]) + 1)
@@ -58,7 +57,6 @@ class _Need:
             self.shared_bytes = max(self.shared_bytes, self._end(tokens, opcode))
 
     def _end(self, tokens: list[bytes], opcode: int) -> int:
-        """Return the end of what an access to shared memory touches."""
         at = opcode + 2 + int(tokens[opcode + 1])
         width = int(tokens[at])
         if not width:
@@ -79,25 +77,7 @@ class _Need:
 
 
 def mend_trace(source: Path, target: Path, stream: int) -> Counter[str]:
-    """Copy a trace so that the simulator runs it, compressed as `target` is named.
-
-    Parameters
-    ----------
-    source : Path
-        A trace in grouped text.
-    stream : int
-        To stand in its header.
-
-    Returns
-    -------
-    Counter of str
-        What was mended, and how often.
-
-    Raises
-    ------
-    TraceError
-        If the trace cannot be read or is not grouped.
-    """
+    """Copy a trace so that the simulator runs it; return what was mended, and how often."""
     with TraceStream(source) as file:
         head = file.read(_HEADER_BYTES)
     try:
@@ -155,7 +135,8 @@ def _header_line(line: bytes, need: _Need, stream: int, mended: Counter[str]) ->
     match = _PAIR.fullmatch(line)
     if match is None:
         return line
-    key, value = match[1].decode(), _whole(match[2])
+    key = match[1].decode()
+    value = int(match[2]) if re.fullmatch(rb"-?\d{1,20}", match[2]) else -1
     if key == "cuda stream id":
         return b"-cuda stream id = %d\n" % stream
     if key == "binary version":
@@ -171,10 +152,6 @@ def _header_line(line: bytes, need: _Need, stream: int, mended: Counter[str]) ->
         return line
     mended[f"headers -{key}"] += 1
     return b"-%s = %d\n" % (match[1], mended_value)
-
-
-def _whole(text: bytes) -> int:
-    return int(text) if re.fullmatch(rb"-?\d{1,20}", text) else -1
 
 
 def _rounded(value: int, unit: int) -> int:

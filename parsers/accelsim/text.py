@@ -162,7 +162,6 @@ class _KernelScanner:
         _workspace.opcodes.clear_counts()
 
     def scan(self, buffer: LineBuffer) -> None:
-        """Scan the lines of a buffer."""
         opcodes, touches = _workspace.opcodes, _workspace.touches
         text = buffer.text
         words = overlapping_words(text)
@@ -215,7 +214,6 @@ class _KernelScanner:
         self.damage.append(Damage(max(int(self._counters[scanner.LINES]), 1), found))
 
     def finish(self, *, is_end_of_file: bool) -> None:
-        """Add what was counted to the part."""
         if is_end_of_file and not self._failed:
             self._check_end()
         with np.errstate(over="ignore"):

@@ -145,7 +145,6 @@ class _SectionStream:
         file.seek(position)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer as far as the section goes; return the number of bytes."""
         got = self._file.readinto(buffer[: max(self._left, 0)])
         self._left -= got
         return got

@@ -67,7 +67,6 @@ class _TracezText(io.RawIOBase):
         self._ahead = memoryview(b"")
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Put what is left of a piece of the text, or the next one, into the buffer."""
         self._ahead = self._ahead or memoryview(next(self._pieces, b""))
         taken = min(len(self._ahead), len(buffer))
         buffer[:taken] = self._ahead[:taken]
@@ -75,7 +74,6 @@ class _TracezText(io.RawIOBase):
         return taken
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         super().close()
 

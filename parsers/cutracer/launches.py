@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer.lines import lines_of
+from depgraph.parsers.recording.fields import LARGEST, three, whole
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
     signed64,
@@ -26,11 +27,10 @@ from depgraph.trace.records import KernelLaunch, programmatic_code
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import Dim3
 
 METADATA, EVENT = "kernel_metadata", "kernel_launch"
+ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025
 MOST_LAUNCHES = 1 << 62
-_DIMENSIONS = 3
 _INSTRUCTION = re.compile(r"\s*(?:@!?\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -47,12 +47,13 @@ class Announced:
 
     launch: KernelLaunch  # its number and context stand in the records
     opcodes: dict[int, MemoryOpcode]  # by number; none where the line has no instructions
+    left_out: str | None = None  # what the tracer was told not to trace
 
     @property
     def unseen(self) -> str | None:
         """What its code has that no record shows, textures and the like; tiles by TMA apart."""
         unseen = (o for o in self.opcodes.values() if o.is_untraced_global and not o.is_bulk)
-        return next(map(untraced_by, unseen), None)
+        return self.left_out or next(map(untraced_by, unseen), None)
 
     @property
     def copies_in_bulk(self) -> str | None:
@@ -62,24 +63,40 @@ class Announced:
 
 def announced(record: dict[str, Any]) -> Announced:
     """Read a ``kernel_metadata`` line; a `ValueError` or `TypeError` says what is wrong."""
-    shared = [_whole(record, f"shmem_{kind}") for kind in ("static", "dynamic")]
+    shared = [whole(record, f"shmem_{kind}") for kind in ("static", "dynamic")]
     table = record.get("instructions", {})
+    if not isinstance(table, dict) or not all(map(str.isdecimal, table)):
+        raise TypeError("instructions are not numbered")
     named = {int(number): opcode_of(str(each["sass"])) for number, each in table.items()}
     opcodes = {number: opcode for number, opcode in named.items() if opcode is not None}
     mangled = _text(record, "mangled_name")
     has_name = bool(record.get("unmangled_name"))
     launch = KernelLaunch(
         name=_text(record, "unmangled_name") if has_name else demangle(mangled),
-        grid=_three(record, "grid"),
-        block=_three(record, "block"),
-        registers=usable_registers(_whole(record, "nregs")),
+        grid=three(record, "grid"),
+        block=three(record, "block"),
+        registers=usable_registers(whole(record, "nregs")),
         shared_bytes=usable_shared_bytes(sum(shared)),
         mangled_name=mangled,
         # Not every instruction need stand in the table.
         programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
     )
     check_dimensions(launch.grid, launch.block)
-    return Announced(launch, opcodes)
+    return Announced(launch, opcodes, _left_out(record))
+
+
+def _left_out(record: dict[str, Any]) -> str | None:
+    """Say which accesses were not traced; files of before 2026 do not state it."""
+    config = record.get("capture_config") or {"instr_begin": 0, "instr_end": LARGEST}
+    code = (
+        whole(config, "root_instruction_count") if "root_instruction_count" in config else LARGEST
+    )
+    is_part = whole(config, "instr_begin") > 0 or whole(config, "instr_end") < code
+    if is_part or record.get("instr_categories") is not None:
+        return "has accesses that CUTRACER_INSTR_CATEGORIES, INSTR_BEGIN or INSTR_END left out"
+    if ADDRESSES.isdisjoint(record.get("instrument_modes", ADDRESSES)):
+        return "has accesses that CUTRACER_INSTRUMENT without mem_addr_trace left out"
+    return None
 
 
 def read_events(source: TraceInput) -> dict[int, KernelLaunch]:
@@ -92,7 +109,7 @@ def read_events(source: TraceInput) -> dict[int, KernelLaunch]:
             try:
                 record = json.loads(content)
                 if record["type"] == EVENT:
-                    number = _whole(record, "kernel_launch_id")
+                    number = whole(record, "kernel_launch_id", most=MOST_LAUNCHES)
                     found[number] = _event(record, number)
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 why = f"the kernel event cannot be read ({error})"
@@ -104,10 +121,10 @@ def _event(record: dict[str, Any], number: int) -> KernelLaunch:
     name = _text(record, "kernel_name")
     launch = KernelLaunch(
         name=demangle(name),
-        grid=_three(record, "grid"),
-        block=_three(record, "block"),
-        registers=usable_registers(_whole(record, "nregs")),
-        shared_bytes=usable_shared_bytes(_whole(record, "shmem")),
+        grid=three(record, "grid"),
+        block=three(record, "block"),
+        registers=usable_registers(whole(record, "nregs")),
+        shared_bytes=usable_shared_bytes(whole(record, "shmem")),
         stream=signed64(int(record["stream_id"])),
         mangled_name=name,
         trace_id=number,
@@ -116,22 +133,7 @@ def _event(record: dict[str, Any], number: int) -> KernelLaunch:
     return launch
 
 
-def _whole(record: dict[str, Any], key: str) -> int:
-    value = record[key]
-    if type(value) is not int or not 0 <= value < MOST_LAUNCHES:
-        raise ValueError(f"{key} is no whole number")
-    return value
-
-
 def _text(record: dict[str, Any], key: str) -> str:
     if not isinstance(record[key], str):
         raise TypeError(f"{key} is no text")
     return str(record[key].encode("utf-8", "replace").decode())
-
-
-def _three(record: dict[str, Any], key: str) -> Dim3:
-    values = record[key]
-    if not isinstance(values, list) or len(values) != _DIMENSIONS:
-        raise ValueError(f"{key} is not three numbers")
-    x, y, z = (_whole({key: value}, key) for value in values)
-    return x, y, z

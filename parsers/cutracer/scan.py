@@ -16,6 +16,7 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer import tiles
 from depgraph.parsers.cutracer.launches import (
+    ADDRESSES,
     METADATA,
     MOST_LAUNCHES,
     Announced,
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from depgraph.parsers.scanning.compression import TraceInput, TraceStream
     from depgraph.trace.records import Overflow
 
-ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025
-TILES = "tma_trace"
+TILES, COMPLETION = "tma_trace", "capture_completion"
 _AFTERWARDS = "mem_value_trace"
 _LINES_AT_ONCE = 4096
 _DIMENSIONS = 3
 _ALL_LANES = (1 << LANES) - 1
 _NOT_NAMED = "has accesses by instructions that the trace does not name"
+_INCOMPLETE = "has accesses that CUTracer lost (capture_completion: incomplete)"
 _UNNAMED_LINES = "access lines whose instruction is not named"
 _TAKEN_AFTERWARDS = (
     "mem_value_trace records, whose addresses are taken after the instruction: "
@@ -64,6 +65,7 @@ _TAKEN_AFTERWARDS = (
 )
 _NOT_PLACED = "launches without records, whose place among the others is not known"
 _DAMAGED = "damaged access lines"
+_DAMAGE = (ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError)
 _KINDS = {
     GLOBAL_READ: (READ,),
     GLOBAL_WRITE: (WRITE,),
@@ -156,19 +158,9 @@ class _Reader:
             elif kind == METADATA:
                 is_access = False
                 self._announce(announced(record))
-            elif kind == _AFTERWARDS:
-                part.warnings[_TAKEN_AFTERWARDS] += 1
             else:
-                part.skipped[f"records of another kind ({str(kind)[:32]})"] += 1
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            AttributeError,
-            IndexError,
-            RecursionError,
-        ) as error:
+                self._take_other(kind, record)
+        except _DAMAGE as error:
             if not line.endswith(b"\n"):
                 part.damage.append(Damage(part.lines, "the last line is cut"))
             elif is_access:
@@ -176,6 +168,16 @@ class _Reader:
             else:
                 part.damage.append(Damage(part.lines, f"kernel_metadata is damaged ({error})"))
         return None
+
+    def _take_other(self, kind: object, record: dict[str, Any]) -> None:
+        if kind == COMPLETION:
+            launch = self._launch_of(record)
+            if record["status"] != "complete":
+                self._part.untraced[launch] = _INCOMPLETE
+        elif kind == _AFTERWARDS:
+            self._part.warnings[_TAKEN_AFTERWARDS] += 1
+        else:
+            self._part.skipped[f"records of another kind ({str(kind)[:32]})"] += 1
 
     def _announce(self, kernel: Announced | None) -> None:
         if self._is_announced_anew:
@@ -194,7 +196,10 @@ class _Reader:
         lanes = record["addrs"]
         if len(lanes) != LANES or {*map(type, lanes)} != {int}:
             raise ValueError("addrs are not 32 numbers")
+        if min(lanes) < 0 or max(lanes) >> 64:
+            raise ValueError("addresses that 64 bits do not hold")
         mask = int(record.get("active_mask", hex(_ALL_LANES)), 16)
+        mask &= ~int(record.get("cluster_shared_mask", "0x0"), 16)  # shared memory of a cluster
         row, launch = self._row_of(record)
         opcode = self._opcode(record)
         if opcode is None:
@@ -244,7 +249,7 @@ class _Reader:
             raise ValueError("no such launch")
         if launch is not None:
             raise TraceError("trace", f"launch {number} is announced twice")
-        part, context = self._part, int(record["ctx"], 16)
+        part, context = self._part, int(record.get("ctx", "0x0"), 16)
         launch = self._index[number] = len(part.keys)
         part.keys.append((number,))
         if self._announced and self._is_announced_anew:
@@ -280,7 +285,7 @@ class _Reader:
 
     def _add(self, found: list[Access]) -> None:
         """Add what accesses touch; lanes beside each other are one range."""
-        addresses = self._addresses(found)
+        addresses = np.array([access.lanes for access in found], np.uint64)
         rows = np.array([access.row for access in found], np.int32)
         meanings = np.array([access.meaning for access in found], np.uint8)
         widths = np.array([access.width for access in found], np.uint64)
@@ -305,16 +310,6 @@ class _Reader:
             first = np.flatnonzero(begins)
             last = np.append(first[1:], len(start)) - 1
             self._append(rows[record[first]], int(meaning), start[first], end[last])
-
-    def _addresses(self, found: list[Access]) -> NDArray[np.uint64]:
-        """Return the addresses of lanes; those that 64 bits do not hold are beyond all memory."""
-        lanes = [access.lanes for access in found]
-        try:
-            return np.array(lanes, np.uint64)
-        except OverflowError:
-            most = int(ADDRESS_END)
-            within = [[n if 0 <= n < most else most for n in each] for each in lanes]
-            return np.array(within, np.uint64)
 
     def finish(self) -> CutracerPart:
         """Return all that the file said."""

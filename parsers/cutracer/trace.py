@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.cutracer.launches import EVENT, METADATA, read_events
-from depgraph.parsers.cutracer.scan import ADDRESSES, TILES, CutracerTask
+from depgraph.parsers.cutracer.launches import ADDRESSES, EVENT, METADATA, read_events
+from depgraph.parsers.cutracer.scan import COMPLETION, TILES, CutracerTask
 from depgraph.parsers.nvbit.text import copies_by_tma
 from depgraph.trace.records import ScannedPart, SourceFiles, Trace
 
@@ -37,8 +37,10 @@ NO_STREAMS = "on which stream a kernel was launched, which only the kernel event
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
 _EVENT_KINDS = {EVENT, "callstack_def"}
 _RECORD_KINDS = {
-    *_EVENT_KINDS, METADATA, TILES, *ADDRESSES, "mem_value_trace", "reg_trace", "opcode_only"
+    *_EVENT_KINDS, METADATA, TILES, COMPLETION, *ADDRESSES, "mem_value_trace", "reg_trace",
+    "opcode_only",
 }  # fmt: skip
+_NOT_TRACED = "has no file with its accesses: was it left out by KERNEL_FILTERS?"
 _NO_LAUNCH = 1 << 63  # behind all others
 _KIND = re.compile(rb'"type"\s{0,8}:\s{0,8}"(\w{1,40})"')
 _NUMBER = re.compile(rb'"grid_launch_id"\s{0,8}:\s{0,8}(\d{1,19})')
@@ -90,6 +92,9 @@ class CutracerTrace(Trace):
     """The files of a run, each of a launch as a rule, in launch order."""
 
     format = FORMAT
+    hint = (
+        "trace with CUTRACER_INSTRUMENT=mem_addr_trace,tma_trace: other records have no addresses"
+    )
 
     def __init__(self, inputs: Sequence[TraceInput]) -> None:
         self.sources = SourceFiles()
@@ -154,13 +159,16 @@ class LaunchOrder:
         self._numbers = sorted(events, reverse=True)  # that are still to come
         self._index: dict[int, int] = {}
         self._context = 0
+        self._unrecorded: list[int] = []
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return the index in `operations` of each of its launches, or -1."""
         launches = dict(zip((key for (key,) in part.keys), part.launches, strict=True))
         for number in sorted(launches):
             launch = launches[number]
-            self._context = launch.context if launch else self._context
+            if launch is not None:
+                self._context = launch.context or self._context
+                launch = replace(launch, context=self._context)
             while self._numbers and self._numbers[-1] < number:
                 self._enter(self._numbers.pop(), None)
             if self._numbers and self._numbers[-1] == number:
@@ -173,12 +181,17 @@ class LaunchOrder:
                 )
             elif launch is not None:
                 self._enter(number, launch)
+        for number in self._unrecorded:
+            part.untraced[len(part.keys)] = _NOT_TRACED
+            part.keys.append((number,))
+        self._unrecorded.clear()
         return np.array([self._index.get(key, -1) for (key,) in part.keys], np.int64)
 
     def _enter(self, number: int, launch: KernelLaunch | None) -> None:
         event = self._events.get(number)
         if launch is None and event is not None:
             launch = replace(event, context=self._context)
+            self._unrecorded.append(number)
         elif launch is not None and event is not None:
             launch = replace(launch, stream=event.stream)
         if launch is None:

@@ -24,6 +24,7 @@ from depgraph.trace.records import (
     KernelLaunch,
     ScannedPart,
     SourceFiles,
+    Trace,
     unreadable,
 )
 
@@ -48,6 +49,7 @@ BLIND_SPOTS: tuple[str, ...] = (
     ),
 )
 PART_BYTES = 16 << 20
+_PIECE_BYTES = 64 << 10
 _OVERLAP_BYTES = 64 << 10
 _TAIL_BYTES = 4096
 _BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
@@ -194,7 +196,7 @@ def _check_last_line(part: ScannedPart, text: Text, dialect: Dialect) -> None:
         part.damage.append(Damage(part.lines, "the last line is cut"))
 
 
-class NvbitTrace:
+class NvbitTrace(Trace):
     """One or several ``mem_trace`` logs of a run, in order, from files or standard input."""
 
     format = FORMAT
@@ -248,10 +250,16 @@ class NvbitTrace:
 
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
-        head = bytearray(self._part_bytes)
+        piece = bytearray(min(_PIECE_BYTES, self._part_bytes))
         begun = b""
-        while offset.best() is None and (got := stream.readinto(head)):
-            lines, newline, begun = (begun + bytes(memoryview(head)[:got])).rpartition(b"\n")
+        seen = 0
+        # Most logs decide it in their first lines; what only suggests an offset does after a part.
+        while offset.decided is None and (seen < self._part_bytes or offset.best() is None):
+            got = stream.readinto(piece)
+            if not got:
+                break
+            seen += got
+            lines, newline, begun = (begun + bytes(memoryview(piece)[:got])).rpartition(b"\n")
             offset.look_at(lines + newline)
             begun = begun[-MAX_LINE_BYTES:]
         best = offset.best()

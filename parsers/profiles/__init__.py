@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from depgraph.parsers.profiles.formats import is_profile, read_profile
+from depgraph.parsers.profiles.formats import is_profile, read_kernel_profile, read_profile
 
-__all__ = ["is_profile", "read_profile"]
+__all__ = ["is_profile", "read_kernel_profile", "read_profile"]

@@ -28,12 +28,13 @@ HINT = "give the .et file of the rank, as chakra_converter writes it from a host
 _MOST_BYTES = 64 << 20
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
-_NAME, _TYPE, _START, _DURATION, _ATTRIBUTE = 2, 3, 6, 7, 10
+_ID, _NAME, _TYPE, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 6, 7, 10
 _METADATA_FIELDS, _NODE_FIELDS = {1, 2}, {*range(1, 12)}
 _COMPUTES, _COLLECTIVE = 4, 7
 _GPU_TYPES = {*range(_COMPUTES, _COLLECTIVE + 1)}  # COMP_NODE to COMM_COLL_NODE
-_DOUBLE, _INT32, _INT64, _BOOL = 3, 7, 9, 27
+_NUMBERS = (27, 13, 11, 9, 7, 3)  # of AttributeProto: bool, 64 and 32 bits, double
 _NS_PER_US = 1000.0
+_IN_UNIT, _EXACT = "duration_", "duration_us"  # as depgraph's own export has them
 _ROUNDED = "times are whole microseconds, as the schema has them"
 
 
@@ -53,17 +54,26 @@ def read_chakra(path: Path) -> KernelProfile:
     """Read the nodes that ran on a GPU, in the order of the file."""
     columns = KernelColumns(path)
     rows: list[tuple[str, float, float, int | None]] = []
+    places: set[int] = set()
     is_rounded = False
     for node in _nodes(path):
         attributes = _attributes(node)
         if attributes.get("is_cpu_op", 1) or _number(node, _TYPE) not in _GPU_TYPES:
             columns.skipped["nodes of the host, copies and metadata"] += 1
             continue
-        stream, exact = attributes.get("stream"), attributes.get("duration_us")
+        place = _number(node, _ID)
+        if place and place in places:
+            raise ProfileError(path, f"node {place} is there twice", HINT)
+        places.add(place)
+        if units := {name for name in attributes if name.startswith(_IN_UNIT)} - {_EXACT}:
+            found = f"its durations are {units.pop().removeprefix(_IN_UNIT)}, no times"
+            raise ProfileError(path, found, "export it with --timing FILE")
+        stream, exact = attributes.get("stream"), attributes.get(_EXACT)
         is_rounded |= exact is None
         duration = float(_number(node, _DURATION)) if exact is None else exact
         start = _NS_PER_US * _number(node, _START)
-        rows.append((_text(node), duration * _NS_PER_US, start, _whole_or_none(stream)))
+        number = stream if isinstance(stream, int) else None
+        rows.append((_text(node), duration * _NS_PER_US, start, number))
     # Traces that PyTorch's converter makes have no starts.
     has_starts = any(start for _, _, start, _ in rows)
     for number, (name, duration, start, stream_number) in enumerate(rows):
@@ -117,7 +127,6 @@ def _read_varint(stream: io.BufferedIOBase) -> int | None:
 
 
 def _fields(message: bytes) -> Fields:
-    """Return the values of each field by its number."""
     stream, found = io.BytesIO(message), dict[int, list[int | bytes]]()
     while (tag := _read_varint(stream)) is not None:
         number, wire_type = tag >> 3, tag & 7
@@ -150,19 +159,15 @@ def _text(node: Fields) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-def _attributes(node: Fields) -> dict[str, float]:
+def _attributes(node: Fields) -> dict[str, int | float]:
     """Return the numbers among the attributes of a node, by name."""
-    found: dict[str, float] = {}
+    found: dict[str, int | float] = {}
     for attribute in node.get(_ATTRIBUTE, []):
         fields = _fields(attribute) if isinstance(attribute, bytes) else {}
         name = fields.get(1, [b""])[-1]
-        for kind in (_BOOL, _INT64, _INT32, _DOUBLE):
+        for kind in _NUMBERS:
             for value in fields.get(kind, []):
                 if isinstance(name, bytes):
                     number = struct.unpack("<d", value)[0] if isinstance(value, bytes) else value
                     found[name.decode("utf-8", "replace")] = number
     return found
-
-
-def _whole_or_none(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from depgraph.errors import ProfileError, TraceError
 from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
 from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
+from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.timing.profile import BlockProfile, KernelProfile
-
-Format = Literal[
-    "kineto",
-    "chakra",
-    "rocprofv3",
-    "nsys-csv",
-    "nsys-sqlite",
-    "ncu",
-    "nvprof",
-    "simlog",
-    "own-csv",
-    "own-parquet",
-]
+    from depgraph.timing.profile import KernelProfile
 
 _SQLITE = b"SQLite format 3\0"
 _PARQUET = b"PAR1"
@@ -35,7 +23,9 @@ _NCU_REPORT = b"NVR\0"
 _SIMULATOR = re.compile(
     r"GPGPU-Sim |^gpu_(?:tot_)?sim_cycle = |^Accel-Sim \[build|^launching kernel (?:name|command)"
 )
-_MEMORY_TRACE = re.compile(r"MEMTRACE: |^#traces format|^-kernel name = |^thread block = ")
+_MEMORY_TRACE = re.compile(
+    r"MEMTRACE: |^#traces format|^-kernel name = |^thread block = ", re.MULTILINE
+)
 _SUMMARIES = (
     ({"Total Time", "Instances"}, "a summary of nsys, which has no single kernels", NSYS.hint),
     ({"Total Time", "Num Calls"}, "a summary of nsys, which has no single kernels", NSYS.hint),
@@ -44,6 +34,13 @@ _SUMMARIES = (
     ({"Kernel Name", "Invocations"}, "a summary of Nsight Compute", ncu.HINT),
     ({"Time", "Calls"}, "a summary of nvprof, which has no single kernels", NVPROF.hint),
     ({"Kernel", "Invocations"}, "an nvprof summary of metrics or events", NVPROF.hint),
+    ({"Dispatch_Id", "Counter_Name"}, "a table of counters of rocprofv3", rocprof.HINT),
+    (
+        {"Calls", "TotalDurationNs"},
+        "a summary of rocprofv3, without kernels one by one",
+        rocprof.HINT,
+    ),
+    ({"Correlation_Id", "Start_Timestamp"}, "another table of rocprofv3", rocprof.HINT),
     ({"Kernel", "Correlation_ID"}, "an nvprof table of metrics or events", NVPROF.hint),
 )
 _PLAIN_TEXT = (
@@ -57,12 +54,22 @@ _MESSAGES = (
     (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), ncu.HINT),
     (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), NVPROF.hint),
 )
-_HEADERS: tuple[tuple[Format, Callable[[str], bool]], ...] = (
+_HEADERS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("nsys-csv", NSYS.recognises),
     ("nvprof", NVPROF.recognises),
     ("ncu", ncu.is_ncu_header),
     ("rocprofv3", rocprof.recognises),
 )
+_READERS: dict[str, Callable[[Path], KernelProfile | BlockProfile]] = {
+    "chakra": chakra.read_chakra,
+    "nsys-csv": NSYS.read,
+    "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
+    "ncu": ncu.read_ncu,
+    "rocprofv3": rocprof.read_rocprof,
+    "nvprof": NVPROF.read,
+    "own-csv": own_tables.read_csv_table,
+    "own-parquet": own_tables.read_parquet_table,
+}
 _REPORT_SUFFIXES = {
     ".nsys-rep": nsys_sqlite.HINT,
     ".qdrep": nsys_sqlite.HINT,
@@ -100,6 +107,14 @@ def read_profile(path: Path) -> KernelProfile | BlockProfile:
         raise ProfileError(error.path, error.found, error.hint, line=error.line) from None
 
 
+def read_kernel_profile(path: Path) -> KernelProfile:
+    """Read the times of kernels; a file of the times of blocks is refused."""
+    profile = read_profile(path)
+    if isinstance(profile, BlockProfile):
+        raise ProfileError(path, "has times of blocks, not a timeline of kernels")
+    return profile
+
+
 def is_profile(path: Path) -> bool:
     """Tell whether a file is a profile, even one that cannot be used, and not anything else."""
     if not path.is_file() or path.suffix == ".toml":
@@ -123,23 +138,10 @@ def _read(path: Path) -> KernelProfile | BlockProfile:
         from depgraph.parsers.profiles.kineto import read_kineto
 
         return read_kineto(path)
-    if format_ == "chakra":
-        from depgraph.parsers.profiles.chakra import read_chakra
-
-        return read_chakra(path)
-    readers = {
-        "nsys-csv": NSYS.read,
-        "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
-        "ncu": ncu.read_ncu,
-        "rocprofv3": rocprof.read_rocprof,
-        "nvprof": NVPROF.read,
-        "own-csv": own_tables.read_csv_table,
-        "own-parquet": own_tables.read_parquet_table,
-    }
-    return readers[format_](path)
+    return _READERS[format_](path)
 
 
-def sniff(head: Head) -> Format:
+def sniff(head: Head) -> str:
     """Return the format of a file; what has no time of single kernels is refused, and why."""
     binary = _binary_format(head)
     if binary is not None:
@@ -151,23 +153,21 @@ def sniff(head: Head) -> Format:
     if stripped[0] in "{[":
         return "kineto"
     refusal: ProfileError | None = None
-    memory_trace = False
     first_row = True
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         found = _line_format(line, first_row=first_row)
         if found is not None:
             return found
         refusal = refusal or _refusal(head.path, line, number)
-        memory_trace = memory_trace or bool(_MEMORY_TRACE.search(line))
         first_row = first_row and (not line.strip() or line.startswith("#"))
     if refusal is not None:
         raise refusal
-    if memory_trace:
+    if _MEMORY_TRACE.search(text):
         raise ProfileError(head.path, "is a memory trace, which has no times", ANY_HINT)
     raise ProfileError(head.path, "is in no format that has kernel times", ANY_HINT)
 
 
-def _binary_format(head: Head) -> Format | None:
+def _binary_format(head: Head) -> str | None:
     if head.raw.startswith((_SQLITE, _PARQUET)):
         if head.compression is not None:
             raise ProfileError(
@@ -184,7 +184,7 @@ def _binary_format(head: Head) -> Format | None:
     return None
 
 
-def _line_format(line: str, *, first_row: bool) -> Format | None:
+def _line_format(line: str, *, first_row: bool) -> str | None:
     for name, recognises in _HEADERS:
         if recognises(line):
             return name
@@ -196,9 +196,9 @@ def _line_format(line: str, *, first_row: bool) -> Format | None:
 
 
 def _refusal(path: Path, line: str, number: int) -> ProfileError | None:
-    header = header_of(line)
+    names = set(header_of(line).names)
     for columns, found, hint in _SUMMARIES:
-        if columns <= set(header.names):
+        if columns <= names:
             return ProfileError(path, f"is {found}", hint, line=number)
     for patterns, found in (
         (_PLAIN_TEXT, "is a table for people, not CSV"),

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.timing.launch_sites import NOWHERE, Site
-from depgraph.timing.profile import UNKNOWN, Step
+from depgraph.timing.profile import NOWHERE, UNKNOWN, Site, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -127,7 +127,8 @@ class ChromeTrace:
             try:
                 value, end = decode(self._text, self._position)
             except json.JSONDecodeError as error:
-                if self._is_large(error):
+                length = len(self._text) - self._position
+                if self._is_unfinished(error) and length > _LARGEST_VALUE:  # sound so far
                     return self._large_value(depth)
                 self._recover(error)
             except RecursionError:
@@ -143,10 +144,6 @@ class ChromeTrace:
                 if not self._more():
                     self._position = end
                     return value
-
-    def _is_large(self, error: json.JSONDecodeError) -> bool:
-        """Tell whether a value is sound so far, and longer than what is decoded as a whole."""
-        return self._is_unfinished(error) and len(self._text) - self._position > _LARGEST_VALUE
 
     def _is_unfinished(self, error: json.JSONDecodeError) -> bool:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -22,19 +23,9 @@ if TYPE_CHECKING:
     Columns = Mapping[str, NDArray[Any]]
 
 _INTEGERS = (
-    "kernel",
-    "registers",
-    "static_shared_bytes",
-    "dynamic_shared_bytes",
-    "shared_bytes",
-    "device",
-    "process",
-    "context",
-    "stream",
-    "correlation",
-    "measured_sms",
-    "alu_utilization",
-)
+    "kernel", "registers", "static_shared_bytes", "dynamic_shared_bytes", "shared_bytes", "device",
+    "process", "context", "stream", "correlation", "measured_sms", "alu_utilization",
+)  # fmt: skip
 MOST_KERNELS = 1 << 24
 MOST_NAME_CHARACTERS = 1 << 28
 _LESS = "profile a shorter run, or fewer kernels"
@@ -64,20 +55,11 @@ def _integers(
 
 
 def _sizes(values: Sequence[Sequence[Any] | None]) -> NDArray[np.int32]:
-    known = [value if _are_sizes(value) else _NOWHERE for value in values]
+    known = [
+        _NOWHERE if v is None or None in v or min(v) <= 0 or max(v) >= _INT32_LIMIT else v
+        for v in values
+    ]
     return np.array(known, np.int32).reshape(-1, 3)
-
-
-def _are_sizes(value: Sequence[Any] | None) -> bool:
-    return value is not None and None not in value and 0 < min(value) <= max(value) < _INT32_LIMIT
-
-
-def _starts(values: Sequence[int | None]) -> Integers:
-    return _integers(values, -_TIME_LIMIT + 1, _TIME_LIMIT - 1, _NO_START)
-
-
-def _identifiers(values: Sequence[int | None]) -> Integers:
-    return _integers(values, -_INT64_LIMIT + 1)
 
 
 def _objects(values: Sequence[object]) -> NDArray[np.object_]:
@@ -88,10 +70,6 @@ def _objects(values: Sequence[object]) -> NDArray[np.object_]:
     return found
 
 
-def _known(column: NDArray[Any]) -> NDArray[Any] | None:
-    return None if np.all(column == UNKNOWN) else column
-
-
 def _shared(columns: Columns) -> Integers:
     """Return the shared memory of a block: as the file states it, or both parts of it together."""
     static, dynamic = columns["static_shared_bytes"], columns["dynamic_shared_bytes"]
@@ -100,14 +78,9 @@ def _shared(columns: Columns) -> Integers:
     return np.where(columns["shared_bytes"] >= 0, columns["shared_bytes"], both)
 
 
-def _calls(columns: Columns) -> Iterator[Call]:
-    """Yield the call that launched each kernel."""
-    return zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True)
-
-
 _READ: dict[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
-    "start": _starts,
-    "op_number": _identifiers,
+    "start": partial(_integers, least=-_TIME_LIMIT + 1, most=_TIME_LIMIT - 1, otherwise=_NO_START),
+    "op_number": partial(_integers, least=-_INT64_LIMIT + 1),
     "grid": _sizes,
     "block": _sizes,
     "block_spans": _objects,
@@ -231,11 +204,14 @@ class KernelColumns:
         start = columns.pop("start")
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
         columns["shared_bytes"] = _shared(columns)
-        called = [self._called.get(call) for call in _calls(columns)]
+        calls = list(zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True))
+        called = map(self._called.get, calls)
         issued = [UNKNOWN if time is None else time + origin for time in called]
         columns["issued"] = np.array(issued, np.int64)
-        columns["site"], sites = self.host.sites(_calls(columns), columns.pop("op_number"))
-        known: dict[str, Any] = {name: _known(column) for name, column in columns.items()}
+        columns["site"], sites = self.host.sites(calls, columns.pop("op_number"))
+        known: dict[str, Any] = {
+            name: None if np.all(column == UNKNOWN) else column for name, column in columns.items()
+        }
         known["start"] = None if np.any(start == _NO_START) else start + origin
         order = self._launch_order(columns, known["start"])
         if self.host.left_out:
@@ -278,7 +254,7 @@ class KernelColumns:
             if np.any(correlation != UNKNOWN):
                 self.notes.append("not all kernels have a correlation id: ordered by start")
             return np.argsort(time, kind="stable")
-        shared = len(self) - np.unique(np.stack([process, correlation]), axis=1).shape[1]
+        shared = len(self) - len({*zip(process.tolist(), correlation.tolist(), strict=True)})
         if shared:
             self.notes.append(
                 "kernels that share a correlation id with another (CUDA graphs), ordered by start "

@@ -18,8 +18,7 @@ from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeT
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import nanoseconds, text_chunks
 from depgraph.store.companions import TIMES, open_companion
-from depgraph.timing.launch_sites import NOWHERE, Site
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.profile import NOWHERE, UNKNOWN, Site
 from depgraph.trace.block_spans import unpacked
 
 if TYPE_CHECKING:
@@ -145,7 +144,6 @@ def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
 
 
 def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
-    """Return name, duration and start, both in nanoseconds."""
     name, duration = event.get("name"), exact_number(event.get("dur"))
     return (
         name if isinstance(name, str) else "",
@@ -165,7 +163,6 @@ def _place(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return how a kernel was launched, where, and when its blocks ran if that was measured."""
     grid = sizes(arguments.get("grid"))
     return {
         "grid": grid,
@@ -279,8 +276,6 @@ def read_memory(path: Path) -> MemoryProfile:
 
 
 class _MemoryReader:
-    """Takes the events of a trace one by one."""
-
     def __init__(self) -> None:
         self.changes: list[tuple[int, int, int, int | None]] = []
         self._host = HostSpans()
@@ -289,7 +284,6 @@ class _MemoryReader:
         self._processes: set[int] = set()
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take what an event says of launches, of memory, and of what the host was at."""
         category, found = category_of(event), arguments_of(event)
         time = time_of(event, "ts")
         if time is None:
@@ -312,7 +306,6 @@ class _MemoryReader:
                 self._processes.add(whole(event.get("pid")) or 0)
 
     def finish(self) -> MemoryProfile:
-        """Return all of it, in order."""
         n = len(self.changes)
         calls = [(UNKNOWN, number) for number in range(n)]
         site, sites = self._host.sites(calls, np.full(n, UNKNOWN))

@@ -46,23 +46,10 @@ _ALU = (
     "Compute (SM) Throughput",
 )
 _WANTED = frozenset((*_ALU, *_DURATION, *_REGISTERS, *_STATIC, *_DYNAMIC, *_SMS, *_GRID, *_BLOCK))
-_IDENTITY = frozenset(
-    (
-        "ID",
-        "Process ID",
-        "Process Name",
-        "Host Name",
-        "Kernel Name",
-        "Kernel Time",
-        "Context",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-        "Section Name",
-    )
-)
+_IDENTITY = frozenset((
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context",
+    "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name",
+))  # fmt: skip
 _NUMBER = re.compile("[+-]?[0-9][0-9.,'\u00a0\u202f\u2009 ]*")
 _TRIPLE = re.compile(r"\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)")
 
@@ -76,7 +63,6 @@ class _Kernel:
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def number(self, *names: str) -> tuple[Decimal | None, str]:
-        """Return value and unit of the first of some metrics that is there."""
         for name in names:
             if name in self.metrics:
                 value, unit = self.metrics[name]
@@ -137,7 +123,6 @@ class _Reader:
         self._units: list[str] | None = None
 
     def feed(self, line: str) -> None:
-        """Take the next line of the file."""
         if is_ncu_header(line):
             self._header, self._units = header_of(line), None
         elif self._header is None or not line.startswith('"'):

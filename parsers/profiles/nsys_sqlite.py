@@ -42,21 +42,10 @@ _LAUNCH = {
     **_PLACE,
 }
 _INTEGERS = (
-    "start",
-    "end",
-    *_GRID,
-    *_BLOCK,
-    "registersPerThread",
-    "staticSharedMemory",
-    "dynamicSharedMemory",
-    "deviceId",
-    "globalPid",
-    "globalTid",
-    "contextId",
-    "streamId",
-    "correlationId",
-    "copyKind",
-)
+    "start", "end", *_GRID, *_BLOCK, "registersPerThread", "staticSharedMemory",
+    "dynamicSharedMemory", "deviceId", "globalPid", "globalTid", "contextId", "streamId",
+    "correlationId", "copyKind",
+)  # fmt: skip
 _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -109,9 +98,7 @@ def _refusal(path: Path, error: Exception) -> ProfileError:
     code = getattr(error, "sqlite_errorcode", None)
     if code == sqlite3.SQLITE_INTERRUPT:
         return ProfileError(
-            path,
-            "takes longer to read than any sound file of its size",
-            "copy or export it again",
+            path, "takes longer to read than any sound file of its size", "copy or export it again"
         )
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
         most = f"{_LARGEST_ROW >> 20} MiB"
@@ -148,6 +135,9 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     hint = GRAPH_HINT if graphs else HINT
     table = next((table for table in _KERNEL_TABLES if table in tables), None)
     if table is None:
+        if any(name.startswith("rocpd_") for name in tables):
+            hint = f"convert it: rocpd convert --output-format csv -i {path.name}"
+            raise ProfileError(path, "is a database of rocprofv3", hint)
         raise ProfileError(path, "has no table of kernels", hint)
     present = _columns_of(connection, table)
     if not {"start", "end"} <= present:
@@ -210,7 +200,6 @@ def _rows(
 def _texts(
     connection: sqlite3.Connection, strings: str | None, table: str, column: str | None
 ) -> dict[object, object]:
-    """Return the texts that a column of a table names by number."""
     if strings is None or column is None:
         return {}
     used = {number for (number,) in _select(connection, [f"DISTINCT {column}"], table)}
@@ -242,7 +231,6 @@ def _add_kernels(
 
 
 def _add_memory(memory: KernelColumns, connection: sqlite3.Connection, table: str) -> None:
-    """Add memsets or copies, of tables that say when they began and ended."""
     wanted = ["copyKind", *_TIMES, *_PLACE.values()]
     for kind, duration, start, *place in _rows(connection, table, wanted):
         name = "memset" if table == _MEMSETS else f"memcpy {_COPY_KINDS.get(kind, '')}".strip()
@@ -250,7 +238,6 @@ def _add_memory(memory: KernelColumns, connection: sqlite3.Connection, table: st
 
 
 def _add_ranges(host: HostSpans, connection: sqlite3.Connection, strings: str | None) -> None:
-    """Note the NVTX ranges of the host."""
     has_texts = "textId" in _columns_of(connection, _RANGES)
     texts = _texts(connection, strings, _RANGES, "textId" if has_texts else None)
     others = ("eventType", "text", "textId")

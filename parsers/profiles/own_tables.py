@@ -198,9 +198,9 @@ def _profile(table: _Table, file_kind: str) -> KernelProfile | BlockProfile:
         notes[0] += ", assumed: the heading names no unit"
     if table.is_cut:
         notes.append("the last line has no line end: the file may be cut off")
-    columns["duration"] = duration * _factor(unit)
+    columns["duration"] = duration * MICROSECONDS.get(unit, 1.0)
     if start is not None:
-        columns["start"] = start * _factor(start_unit)
+        columns["start"] = start * MICROSECONDS.get(start_unit, 1.0)
     if "block" in columns:
         return _blocks(table, unit, notes, f"blocks-{file_kind}")
     return _kernels(table, unit, notes, f"kernels-{file_kind}")
@@ -248,8 +248,3 @@ def _repeated(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
     repeated = np.zeros(len(order), np.bool_)
     repeated[order[1:]] = np.logical_and.reduce([np.diff(c[order]) == 0 for c in columns])
     return repeated
-
-
-def _factor(unit: str) -> float:
-    """Return the microseconds of a unit; cycles stay what they are."""
-    return MICROSECONDS.get(unit, 1.0)

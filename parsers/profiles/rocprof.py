@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3
 
+Agents = dict[int, tuple[str, int | None]]  # name and compute units of GPUs, by logical node
+
 HINT = "write it with: rocprofv3 --kernel-trace --output-format csv -- PROGRAM"
 _NEEDED = ("agent_id", "kernel_name", "start_timestamp", "end_timestamp", "workgroup_size_x")
 _DISPATCH = "KERNEL_DISPATCH"
 _SHARED = ("lds_block_size", "group_segment_size")
-_NUMBER = re.compile(r"\d{1,9}")
+_AGENT = re.compile(r"(?:(GPU)\s+)?\D*(\d{1,9})", re.IGNORECASE)
 _TRACE, _AGENTS = "kernel_trace.csv", "agent_info.csv"
 _ASSUMED = "AMD Instinct MI300X"
 
@@ -37,22 +39,26 @@ def read_rocprof(path: Path) -> KernelProfile:
     """Read the dispatches of a kernel trace; the agents' names are those of the file beside it."""
     columns = KernelColumns(path)
     header: Header | None = None
-    agents: set[int] = set()
+    agents = _agents_beside(path)
     with open_text(path) as text:
         for line in text:
             if header is None:
                 header = header_of(line.lower()) if recognises(line) else None
             elif line.strip():
-                agents |= _add(columns, header, cells_of(line))
-    _name_agents(path, agents, columns)
-    return columns.profile("rocprofv3", hint=HINT)
+                _add(columns, header, cells_of(line), agents)
+    if not agents.keys() >= columns.device_names.keys():
+        columns.notes.append(
+            f"no {_AGENTS} beside it names the GPU: taken for an {_ASSUMED} (--gpu)"
+        )
+    sms = {number: units for number, (_, units) in agents.items() if units}
+    return columns.profile("rocprofv3", sms_of_device=sms, hint=HINT)
 
 
-def _add(columns: KernelColumns, header: Header, cells: list[str]) -> set[int]:
-    """Take a row; return the agent that it ran on, if it is a dispatch."""
+def _add(columns: KernelColumns, header: Header, cells: list[str], agents: Agents) -> None:
+    """Take a row, if it is a dispatch."""
     if header.cell(cells, "kind") != _DISPATCH or len(cells) != len(header.names):
         columns.skipped["rows that are no whole kernel dispatch"] += 1
-        return set()
+        return
 
     def number(*names: str) -> int | None:
         found = (integer(header.cell(cells, name)) for name in names)
@@ -64,8 +70,9 @@ def _add(columns: KernelColumns, header: Header, cells: list[str]) -> set[int]:
         x, y, z = (-(-threads // size) for threads, size in zip(grid, block, strict=True))
         grid = x, y, z
     vectors, accumulators = number("vgpr_count"), number("accum_vgpr_count")
-    agent = _NUMBER.search(header.cell(cells, "agent_id"))
-    device = int(agent[0]) if agent else None
+    device = _device(header.cell(cells, "agent_id"), agents)
+    if device is not None:
+        columns.device_names[device] = agents.get(device, (_ASSUMED, None))[0]
     columns.add(
         header.cell(cells, "kernel_name"),
         None if start is None or end is None else float(end - start),
@@ -78,7 +85,6 @@ def _add(columns: KernelColumns, header: Header, cells: list[str]) -> set[int]:
         stream=number("stream_id", "queue_id"),
         correlation=number("correlation_id"),
     )
-    return {device} if device is not None else set()
 
 
 def _sizes(number: Callable[[str], int | None], name: str) -> Dim3 | None:
@@ -86,24 +92,28 @@ def _sizes(number: Callable[[str], int | None], name: str) -> Dim3 | None:
     return None if not x or not y or not z else (x, y, z)
 
 
-def _name_agents(path: Path, agents: set[int], columns: KernelColumns) -> None:
-    """Note what GPUs they are; where no file says so, the one that there is a model of."""
-    known: dict[int, str] = {}
+def _device(text: str, agents: Agents) -> int | None:
+    """Return the logical node of an agent: ``GPU 1``, ``Agent 3`` or ``3``."""
+    found = _AGENT.match(text)
+    if found is None:
+        return None
+    number = int(found[2])
+    # Counted among the GPUs alone by --agent-index=type-relative.
+    return [*agents][number] if found[1] and number < len(agents) else number
+
+
+def _agents_beside(path: Path) -> Agents:
+    """Return what GPUs the file of agents beside a trace names."""
+    found: Agents = {}
     beside = path.with_name(path.name.replace(_TRACE, _AGENTS))
     if beside != path and beside.is_file():
-        header: Header | None = None
         with open_text(beside) as text:
+            header = header_of(next(iter(text), "").lower())
             for line in text:
                 cells = cells_of(line)
-                if header is None:
-                    header = header_of(line.lower())
-                elif header.cell(cells, "agent_type") == "GPU":
+                if header.cell(cells, "agent_type") == "GPU":
                     name = header.cell(cells, "product_name") or header.cell(cells, "name")
                     number = integer(header.cell(cells, "logical_node_id"))
-                    known[-1 if number is None else number] = name
-    unnamed = agents - known.keys()
-    columns.device_names |= {agent: known.get(agent, _ASSUMED) for agent in agents}
-    if unnamed:
-        columns.notes.append(
-            f"no {_AGENTS} beside it names the GPU: taken for an {_ASSUMED} (--gpu)"
-        )
+                    if number is not None:
+                        found[number] = name, integer(header.cell(cells, "cu_count"))
+    return found

@@ -134,12 +134,7 @@ def cells_of(line: str, delimiter: str = ",") -> list[str]:
         return []
 
 
-_NANOSECONDS = {
-    "ns": Decimal(1),
-    "us": Decimal(1000),
-    "ms": Decimal(10**6),
-    "s": Decimal(10**9),
-}
+_NANOSECONDS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal(10**9)}
 _SHORT_UNITS = {
     **dict.fromkeys(("ns", "nsec", "nsecond", "nanosecond", "nanoseconds"), "ns"),
     **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "usecond", "microseconds"), "us"),

@@ -66,6 +66,7 @@ _REQUEST = re.compile(
 )
 _PUSHED_MARK = PUSHED_MARK.encode()
 _LINE_WITH_REQUEST = re.compile(rb"mf: uid=[^\n]*")
+_WHOLE_END = re.compile(rb" active_threads=[01]{32}\s*\Z")  # the mask of threads comes last
 _HEADER_LINES = 4096  # at most, in front of a kernel
 _COPIED = b"launching memcpy command : "
 
@@ -115,8 +116,6 @@ class SimlogTask:
 
 
 class _Log:
-    """What a log has said so far."""
-
     def __init__(self, overflow: Overflow | None = None) -> None:
         self._part = SimlogPart()
         self._touches = TouchTable(overflow)
@@ -130,7 +129,6 @@ class _Log:
         self._last_line = b""
 
     def take(self, buffer: LineBuffer) -> None:
-        """Take the lines of a buffer."""
         part = self._part
         requests: list[tuple[int, int, int, int]] = []
         lines = buffer.text[: buffer.size].tobytes().split(b"\n")
@@ -216,13 +214,12 @@ class _Log:
         if self._blocks.start(line) or (finished := self._blocks.finish(line)) is None:
             return
         row = self._row(finished.kernel, finished.block)
-        start = self._blocks.take_start(finished.block) if row >= 0 else None
-        if start is None:
+        if row < 0 or finished.start is None:
             return
-        if finished.end < start:
+        if finished.end < finished.start:
             self._part.warnings["thread blocks that finish before they start"] += 1
         else:
-            self._durations[row] = finished.end - start
+            self._durations[row] = finished.end - finished.start
 
     def _end_header(self) -> None:
         text, self._header = b"\n".join(self._header), []
@@ -264,11 +261,10 @@ class _Log:
             self._part.operations.append(parse_copy(_text(line[len(_COPIED) :]).strip()))
 
     def finish(self) -> SimlogPart:
-        """Return all that the log said."""
         part = self._part
         if self._header:
             self._end_header()
-        if self._last_line and b"mf: " in self._last_line and not _ends_whole(self._last_line):
+        if b"mf: " in self._last_line and not _WHOLE_END.search(self._last_line):
             part.damage.append(Damage(part.lines, "the last line is cut"))
         part.launches = self._announced(part.keys)
         part.touches = self._touches.touches()
@@ -295,11 +291,6 @@ class _Log:
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
-
-
-def _ends_whole(line: bytes) -> bool:
-    """Tell whether a memory line without a newline is complete: its mask of threads is."""
-    return re.search(rb" active_threads=[01]{32}\s*\Z", line) is not None
 
 
 class SimlogTrace(Trace):

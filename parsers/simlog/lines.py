@@ -47,10 +47,11 @@ def pushed_kernel(line: str) -> PushedKernel | None:
 
 
 class FinishedBlock(NamedTuple):
-    """The end of a block, in cycles from the beginning of the simulation."""
+    """A block that has finished, in cycles from the beginning of the simulation."""
 
     kernel: int
     block: Dim3
+    start: int | None  # None where no line says it
     end: int
 
 
@@ -82,18 +83,15 @@ class NamedBlocks:
         return match is not None
 
     def finish(self, line: str) -> FinishedBlock | None:
-        """Return the block that finishes on a line; None if it is no such line."""
+        """Return the block that finishes on a line, its first start taken; None if none does."""
         match = _FINISHED.search(line)
         kernel = _OF_KERNEL.search(line, match.end()) if match else None
         if match is None or kernel is None:
             return None
         block = int(match[1]), int(match[2]), int(match[3])
-        return FinishedBlock(int(kernel[1]), block, int(match[4]) + int(match[5]))
-
-    def take_start(self, block: Dim3) -> int | None:
-        """Return when a block of these coordinates started, the first that has not finished."""
         starts = self._starts.get(block)
-        return starts.popleft() if starts else None
+        start = starts.popleft() if starts else None
+        return FinishedBlock(int(kernel[1]), block, start, int(match[4]) + int(match[5]))
 
     @property
     def unfinished(self) -> int:

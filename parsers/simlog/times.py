@@ -74,7 +74,6 @@ class _Kernel:
 
     @property
     def has_all_blocks(self) -> bool:
-        """Whether the time of every block is known."""
         if self.grid is None or not self.blocks:
             return False
         return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
@@ -193,8 +192,6 @@ _HEADER_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 class _Log:
-    """What the lines of a log have told so far."""
-
     def __init__(self) -> None:
         self.kernels: dict[int, _Kernel] = {}
         self.options: dict[str, float] = {}
@@ -224,18 +221,15 @@ class _Log:
 
     @property
     def sms(self) -> int | None:
-        """Number of simulated SMs."""
         sms = self.options.get("n_clusters", 0) * self.options.get("n_cores_per_cluster", 1)
         return int(sms) or None
 
     @property
     def clock_mhz(self) -> float | None:
-        """Core clock of the simulated GPU."""
         return self.options.get("clock_domains") or None
 
     @property
     def launch_latency(self) -> float:
-        """Simulated cycles of each kernel that are its launch."""
         return self.options.get("kernel_launch_latency", 0.0)
 
     def number(self, kernel: _Kernel) -> int:
@@ -251,7 +245,6 @@ class _Log:
         return {uid: place for place, (_, uid) in enumerate(sorted(ids.items()))}
 
     def feed(self, line: str) -> None:
-        """Take the next line."""
         handler = self._handlers.get(line[:_KEY_CHARACTERS])
         if handler is None:
             return
@@ -347,15 +340,14 @@ class _Log:
 
     def _end_named_block(self, finished: FinishedBlock) -> None:
         kernel = self._kernel(finished.kernel)
-        start = self._blocks.take_start(finished.block) if kernel.grid else None
-        if kernel.grid is None or start is None:
+        if kernel.grid is None or finished.start is None:
             self.skipped["ends of blocks without a beginning"] += 1
             return
         number = kernel.number_of(finished.block)
         if number is None:
             self.skipped["blocks outside the grid of their kernel"] += 1
             return
-        kernel.blocks[number] = start, finished.end
+        kernel.blocks[number] = finished.start, finished.end
 
     def _destroy(self, line: str) -> None:
         if match := _DESTROYED.match(line):

@@ -1,10 +1,7 @@
 """A trace that changes while it is read is refused, whatever is read of it and by whom."""
 
-from __future__ import annotations
-
 import lzma
 import os
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from kernel_texts import GLOBAL, Form, header_text
@@ -16,35 +13,29 @@ from depgraph.extraction.pipeline import analyse, extract
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.log import NvbitTrace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from depgraph.trace.records import PartTask, Trace
-
 LOG = b"".join(
     launch_line(n, (64, 1, 1)) + b"".join(access_line(n, b, "STG.E", [BASE]) for b in range(64))
     for n in range(8)
 )
 
 
-def kernel_file(number: int) -> str:
+def kernel_file(number):
     access = f"0090 00000001 1 R0 STG.E 1 R4 4 1 0x{GLOBAL + 4 * number:x} 0 0 \n"
     block = f"#BEGIN_TB\nthread block = 0,0,0\nwarp = 0\ninsts = 9\n{9 * access}#END_TB\n"
     return header_text(Form()) + block
 
 
-def plain_log(folder: Path) -> tuple[Path, Trace]:
+def plain_log(folder):
     (folder / "some.log").write_bytes(LOG)
     return folder / "some.log", NvbitTrace(folder / "some.log", part_bytes=4096)
 
 
-def packed_log(folder: Path) -> tuple[Path, Trace]:
+def packed_log(folder):
     (folder / "some.log.xz").write_bytes(lzma.compress(LOG))
     return folder / "some.log.xz", open_trace(folder / "some.log.xz")
 
 
-def kernels(folder: Path) -> tuple[Path, Trace]:
+def kernels(folder):
     for number in (1, 2, 3):
         (folder / f"kernel-{number}.traceg").write_text(kernel_file(number))
     names = "".join(f"kernel-{number}.traceg\n" for number in (1, 2, 3))
@@ -52,27 +43,27 @@ def kernels(folder: Path) -> tuple[Path, Trace]:
     return folder / "kernel-2.traceg", open_trace(folder)
 
 
-def kernels_list(folder: Path) -> tuple[Path, Trace]:
+def kernels_list(folder):
     _, trace = kernels(folder)
     return folder / "kernelslist.g", trace
 
 
-def shrink(path: Path) -> None:
+def shrink(path):
     os.truncate(path, path.stat().st_size // 2)
 
 
-def grow(path: Path) -> None:
+def grow(path):
     with path.open("ab") as file:
         file.write(b"more\n")
 
 
-def rewrite(path: Path) -> None:
+def rewrite(path):
     text = path.read_bytes()
     path.write_bytes(text)
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
 
 
-def replace(path: Path) -> None:
+def replace(path):
     status = path.stat()
     path.with_name("new").write_bytes(path.read_bytes())
     path.with_name("new").replace(path)
@@ -88,11 +79,11 @@ CHANGES = {
 }
 
 
-def changing(trace: Trace, path: Path, change: Callable[[Path], Any], after: int) -> Trace:
+def changing(trace, path, change, after):
     """Change a file when so many parts of a trace have been handed out."""
     tasks = trace.tasks
 
-    def changed_on_the_way() -> Iterator[PartTask]:
+    def changed_on_the_way():
         parts = list(tasks())
         for number, task in enumerate(parts):
             if number == min(after, len(parts) - 1):
@@ -106,9 +97,7 @@ def changing(trace: Trace, path: Path, change: Callable[[Path], Any], after: int
 @pytest.mark.parametrize("after", [0, 3, 1000])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("source", [plain_log, packed_log, kernels, kernels_list])
-def test_a_change_while_reading_is_refused_and_nothing_is_written(
-    tmp_path: Path, source: Callable[..., Any], change: Callable[..., Any], after: int
-) -> None:
+def test_a_change_while_reading_is_refused_and_nothing_is_written(tmp_path, source, change, after):
     (tmp_path / "in").mkdir()
     path, trace = source(tmp_path / "in")
     with pytest.raises(TraceError, match=CHANGES[change]) as caught:
@@ -119,9 +108,7 @@ def test_a_change_while_reading_is_refused_and_nothing_is_written(
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("source", [plain_log, packed_log, kernels])
-def test_check_says_that_a_trace_changed(
-    tmp_path: Path, source: Callable[..., Any], change: Callable[..., Any]
-) -> None:
+def test_check_says_that_a_trace_changed(tmp_path, source, change):
     path, trace = source(tmp_path)
     checkup = check_trace(changing(trace, path, change, 0))
     assert any(
@@ -130,7 +117,7 @@ def test_check_says_that_a_trace_changed(
     )
 
 
-def test_parts_of_a_changed_log_are_not_taken_up_again(tmp_path: Path) -> None:
+def test_parts_of_a_changed_log_are_not_taken_up_again(tmp_path):
     path, trace = plain_log(tmp_path)
     partial = tmp_path / "partial"
     with pytest.raises(TraceError, match="changed while it was read"):
@@ -140,7 +127,7 @@ def test_parts_of_a_changed_log_are_not_taken_up_again(tmp_path: Path) -> None:
     assert sum(kernel.written_bytes for kernel in again.kernels) == 0
 
 
-def test_a_worker_refuses_a_part_of_another_file(tmp_path: Path) -> None:
+def test_a_worker_refuses_a_part_of_another_file(tmp_path):
     path, trace = plain_log(tmp_path)
     part = list(trace.tasks())[-1]
     shrink(path)
@@ -153,14 +140,14 @@ def test_a_worker_refuses_a_part_of_another_file(tmp_path: Path) -> None:
         part.scan()
 
 
-def test_a_file_that_shrinks_explains_what_is_missing(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_explains_what_is_missing(tmp_path):
     # What is left would be refused as well, for an access that no launch announces.
     path, trace = plain_log(tmp_path)
     with pytest.raises(TraceError, match="changed while it was read"):
         analyse(changing(trace, path, shrink, 0), jobs=1)
 
 
-def test_reading_alone_changes_nothing(tmp_path: Path) -> None:
+def test_reading_alone_changes_nothing(tmp_path):
     path, trace = plain_log(tmp_path)
     os.utime(path, ns=(0, path.stat().st_mtime_ns))
     assert len(analyse(trace, jobs=1).kernels) == 8

@@ -1,10 +1,7 @@
 """Text made to be slow: whatever the bytes are, time grows with their number and not its square."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,9 +16,6 @@ from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, overlapping_words
 from depgraph.system import compiled
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MARK = b"MEMTRACE: CTX 0x"
 HEAD = MARK + b"0000000033c98dc0 - "
 
@@ -29,20 +23,20 @@ HEAD = MARK + b"0000000033c98dc0 - "
 class CountedWords:
     """Words of a text that count how often one of them is looked at."""
 
-    def __init__(self, words: Any) -> None:
+    def __init__(self, words):
         self._words = words
         self.seen = 0
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at):
         self.seen += 1
         return self._words[at]
 
 
-def words_seen(monkeypatch: pytest.MonkeyPatch, text: bytes) -> int:
+def words_seen(monkeypatch, text):
     """Return how many words the scanner, interpreted, looks at."""
-    counted: list[CountedWords] = []
+    counted = []
 
-    def counting(buffer: Any) -> Any:
+    def counting(buffer):
         counted.append(CountedWords(overlapping_words(buffer)))
         return counted[-1]
 
@@ -54,7 +48,7 @@ def words_seen(monkeypatch: pytest.MonkeyPatch, text: bytes) -> int:
     return sum(words.seen for words in counted)
 
 
-def one_access(number: int) -> bytes:
+def one_access(number):
     return access_line(number, 0, "LDG.E", [BASE])[:200]
 
 
@@ -74,7 +68,7 @@ def one_access(number: int) -> bytes:
     ids=["mark", "head", "launch", "whole launch", "letters", "almost", "verbose", "access", "op"],
 )
 def test_the_work_on_a_long_line_grows_with_its_length(monkeypatch, piece):
-    def line(pieces: int) -> bytes:
+    def line(pieces):
         return b"".join(piece(n) for n in range(pieces)) + b"\n"
 
     few, many = (words_seen(monkeypatch, line(n)) for n in (100, 400))
@@ -88,9 +82,7 @@ def test_the_work_on_a_long_line_grows_with_its_length(monkeypatch, piece):
 @pytest.mark.parametrize(
     "first", [b"x", access_line(1, 3, "LDG.E", [BASE])[:-1], launch_line(5)[:-1]]
 )
-def test_the_limit_of_a_line_holds_wherever_it_stands(
-    tmp_path: Path, excess: int, part_bytes: int, pack: Any, first: bytes
-) -> None:
+def test_the_limit_of_a_line_holds_wherever_it_stands(tmp_path, excess, part_bytes, pack, first):
     long = first.ljust(MAX_LINE_BYTES + excess, b" ") + b"\n"
     text = launch_line(0) + access_line(0, 1, "STG.E", [BASE]) + launch_line(1) + long
     text += access_line(1, 2, "LDG.E", [BASE])
@@ -140,7 +132,7 @@ BEFORE = {
 }
 
 
-def refusal_of(path: Path) -> str:
+def refusal_of(path):
     try:
         check_trace(open_trace(path))
     except TraceError as error:
@@ -151,7 +143,7 @@ def refusal_of(path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.jit_only
 @pytest.mark.parametrize("before", BEFORE)
-def test_no_text_takes_the_square_of_its_length(tmp_path: Path, before: str) -> None:
+def test_no_text_takes_the_square_of_its_length(tmp_path, before):
     # What is linear takes a fraction of a second a file; what is not takes many minutes.
     for name, piece in LONG_LINES.items():
         longest = piece * (MAX_LINE_BYTES // len(piece))

@@ -1,17 +1,15 @@
 """A stream cut into buffers of whole lines."""
 
-from __future__ import annotations
-
 import io
 import pickle
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.parsers.scanning.line_buffers import LineBuffer, whole_lines
+from depgraph.parsers.scanning.line_buffers import whole_lines
 
 
-def text_of(buffer: LineBuffer) -> bytes:
+def text_of(buffer):
     return buffer.text[: buffer.size].tobytes()
 
 
@@ -25,9 +23,7 @@ def test_a_buffer_ends_with_a_line_and_the_next_begins_with_the_rest():
     st.integers(1, 20),
     st.lists(st.booleans(), min_size=1, max_size=9),
 )
-def test_memory_that_is_used_again_loses_no_text(
-    lines: list[str], part_bytes: int, releases: list[bool]
-):
+def test_memory_that_is_used_again_loses_no_text(lines, part_bytes, releases):
     text = "\n".join(lines).encode()
     kept, found = [], []
     for i, buffer in enumerate(whole_lines(io.BytesIO(text), part_bytes)):

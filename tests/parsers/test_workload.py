@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import edges_of
 
 from depgraph.errors import TraceError
 from depgraph.parsers.workload import read_workload
 from depgraph.store.store import Store
 from depgraph.store.writer import write_store
-from depgraph.system.toml_file import line_of_key
+from depgraph.system.described import line_of_key
 from depgraph.timing.durations import default_durations
 
 KERNELS = """\
@@ -40,12 +41,7 @@ def with_pattern(tmp_path, lines):
 
 
 def sources_of(graph, block):
-    return sorted(
-        int(s)
-        for sources, targets, _ in graph.edges()
-        for s, t in zip(sources, targets, strict=True)
-        if t == block
-    )
+    return [source for source, target, _ in edges_of(graph) if target == block]
 
 
 @pytest.mark.parametrize(

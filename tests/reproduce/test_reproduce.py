@@ -4,14 +4,13 @@ import importlib.util
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from programs import edges_of
 
 from depgraph.cli.commands.reproduce import packaged
 from depgraph.dependence.sweep import build_graph, sweep
-from depgraph.reproduce.experiments import EXPERIMENTS, reproduce
 from depgraph.reproduce.figures import Figure, read_published
-from depgraph.reproduce.kuper import TABLE, graph_of
+from depgraph.reproduce.papers import EXPERIMENTS, KUPER_TABLE, graph_of, reproduce
 from depgraph.reproduce.simulator import read_run
 from depgraph.samples import sample_path
 from depgraph.store.store import Store
@@ -50,14 +49,13 @@ def test_every_name_has_figures_and_every_figure_a_source_and_a_reason():
 
 
 def test_edges_of_the_original_tool_are_found_one_by_one():
-    for case in json.loads(sample_path(TABLE).read_text()):
+    for case in json.loads(sample_path(KUPER_TABLE).read_text()):
         graph, _ = graph_of(case["input"])
         kernel, index = graph.block_names()
         found = {
             (f"kernel-{kernel[s] + 1}_{index[s]},0,0", f"kernel-{kernel[t] + 1}_{index[t]},0,0",
-             ("RAW", "WAR", "WAW")[kind])
-            for sources, targets, of_kind in graph.edges()
-            for s, t, kind in zip(sources, targets, of_kind, strict=True)
+             kind)
+            for s, t, kind in edges_of(graph)
             if kernel[t] - kernel[s] <= case["depth"]
         }  # fmt: skip
         expected = {
@@ -116,14 +114,6 @@ def test_packaged_stores_are_of_the_version_that_is_read_and_of_their_footprints
     swept = sweep(footprints, graph.operation_of_block, graph.n_operations)
     found = build_graph([swept], graph.first_block, graph.kernel)
     assert edges_of(found) == edges_of(graph)
-
-
-def edges_of(graph):
-    return {
-        tuple(edge)
-        for sources, targets, kinds in graph.edges()
-        for edge in np.stack([sources, targets, kinds], axis=1).tolist()
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,15 @@
 """Files made to CUTracer's schema: what they say of launches and bytes, and what they cannot."""
 
-from __future__ import annotations
-
 import io
 import json
 import lzma
 import pickle
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cutracer_files import access, event, files_of, metadata, ndjson, tile
+from cutracer_files import access, completion, event, files_of, metadata, ndjson, tile
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_folders import edges, golden_edges
@@ -21,6 +20,7 @@ from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.samples import GOLDEN_EDGES, sample_path
 
+DATA = Path(__file__).parent / "data"
 BASE = 0x7F0000000000
 CODE = ("LDG.E R4, [R2.64] ;", "STG.E [R2.64], R4 ;")
 READ, WRITE = 0, 1
@@ -125,8 +125,75 @@ def test_kernel_events_give_streams_and_launches_without_records(run):
     extraction = analyse(trace)
     assert [k.name for k in extraction.kernels] == ["k0", "producer", "consumer", "k3", "k4"]
     assert [k.stream for k in extraction.kernels] == [0, 1, 0, 1, 0]
-    assert edges_of(extraction.graph) == [(5, 11, "RAW")]
+    assert (5, 11, "RAW") in edges_of(extraction.graph)
     assert "on which stream" not in trace.blind_spots[-1]
+
+
+def test_a_launch_without_a_file_is_opaque(run):
+    """Kernel events name every launch, also those that KERNEL_FILTERS kept from being traced."""
+    kernels = analyse(run(CONSUMER, PRODUCER, events=ndjson(*map(event, range(1, 4))))).kernels
+    assert [kernel.untraced is not None for kernel in kernels] == [False, False, True]
+
+
+def test_what_the_writer_says_at_the_end_of_a_launch(run):
+    idle, lost, whole = 2, 3, 4
+    launches = [
+        ndjson(metadata(name="idle", instructions=CODE), completion(idle)),
+        ndjson(metadata(name="lost", instructions=CODE), completion(lost, "incomplete")),
+        ndjson(
+            metadata(name="whole", instructions=CODE),
+            access(whole, (0, 0, 0), None, [BASE], opcode=READ),
+            completion(whole),
+        ),
+    ]
+    kernels = analyse(run(*launches, PRODUCER)).kernels
+    assert [kernel.name for kernel in kernels] == ["producer", "idle", "lost", "whole"]
+    assert [kernel.untraced is not None for kernel in kernels] == [False, False, True, False]
+
+
+CAPTURE = {
+    "version": 1, "grid_launch_id": 1, "launch_kind": "direct", "instr_begin": 0,
+    "instr_end": 2**32 - 1, "reg_trace_ipoint": "after", "root_function": "k",
+    "pc_namespace": "root_function_without_executed_calls", "root_instruction_count": 120,
+    "reg_trace_instruction_count": 0, "instrumentation_errors": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_opaque"),
+    [
+        ({"instr_categories": None, "instrument_modes": ["mem_addr_trace", "tma_trace"]}, False),
+        ({"capture_config": CAPTURE}, False),
+        ({"capture_config": CAPTURE | {"instr_end": 120}}, False),
+        ({"capture_config": CAPTURE | {"instr_end": 119}}, True),
+        ({"capture_config": CAPTURE | {"instr_begin": 1}}, True),
+        ({"instr_categories": ["mma", "tma"]}, True),
+        ({"instrument_modes": ["tma_trace"]}, True),
+    ],
+)
+def test_what_the_tracer_was_told_to_leave_out_makes_the_kernel_opaque(run, stated, is_opaque):
+    part = ndjson(
+        metadata(instructions=CODE, **stated), access(1, (1, 0, 0), None, [BASE], opcode=WRITE)
+    )
+    (kernel,) = analyse(run(part)).kernels
+    assert (kernel.untraced is not None) is is_opaque
+
+
+def test_lanes_in_the_shared_memory_of_a_cluster_touch_no_global_memory(tmp_path):
+    code = ("LD.E R4, [R2.64] ;", "ST.E [R2.64], R4 ;")
+    where = {"cluster_shared_mask": "0x2", "cluster_attribution": "supported"}
+    content = ndjson(
+        metadata(instructions=code),
+        access(1, (0, 0, 0), None, [BASE, BASE + 4], opcode=WRITE) | where,
+        access(2, (1, 0, 0), None, [BASE], opcode=READ),
+        access(3, (2, 0, 0), None, [BASE + 4], opcode=READ),
+    )
+    found = [
+        ndjson(metadata(instructions=code)) + line + b"\n" for line in content.splitlines()[1:]
+    ]
+    for number, one in enumerate(found):
+        (tmp_path / f"kernel_{number}fa_iter0_k.ndjson").write_bytes(one)
+    assert edges_of(analyse(parsers.open_trace(tmp_path)).graph) == [(0, 5, "RAW")]
 
 
 def test_a_launch_without_records_has_no_place_without_kernel_events(run):
@@ -154,6 +221,9 @@ def test_several_launches_in_one_stream(tmp_path, monkeypatch):
         ([PRODUCER + b'{"type":"mem_addr_trace"}\n'], r"1 of 2 access lines"),
         ([PRODUCER + b"\0" + CONSUMER.split(b"\n")[1] + b"\n"], r"1 of 2 access lines|damaged"),
         ([ndjson(metadata())], r"no kernel launch|without"),
+        ([ndjson(metadata(), {"type": "mem_addr_trace"})], r"2 lines, 1 of which are damaged"),
+        ([ndjson(metadata(instructions=CODE) | {"instructions": None})], r"are not numbered"),
+        ([PRODUCER.replace(b'"1":{"sass"', b'"one":{"sass"')], r"instructions are not numbered"),
     ],
 )  # fmt: skip
 def test_damage_is_named(run, files, found):
@@ -205,6 +275,38 @@ def test_values_are_left_out_and_said(run):
     value = access(1, (1, 0, 0), "STG.E [R2.64], R4 ;", [BASE]) | {"type": "mem_value_trace"}
     warnings = analyse(run(PRODUCER + ndjson(value))).metadata["warnings"]
     assert any(w.startswith("mem_value_trace records, whose addresses are taken") for w in warnings)
+
+
+def test_records_of_a_real_run_without_addresses_are_refused_by_name():
+    with pytest.raises(TraceError, match=r"no kernel launch in 2 lines.*mem_addr_trace"):
+        analyse(parsers.open_trace(DATA / "reg_trace_sample.ndjson"))
+
+
+def test_kernel_events_of_a_real_run(run):
+    trace = run(
+        ndjson(metadata((128, 1, 1), instructions=CODE), access(5, (9, 0, 0), None, [BASE])),
+        events=(DATA / "kernel_events_sample.ndjson").read_bytes(),
+    )
+    kernels = analyse(trace).kernels
+    assert [kernel.stream for kernel in kernels] == [0, 0, 0, 1, 1, 0, 0, 1, 0, 1]
+    matmul = kernels[4]
+    assert matmul.name == "nvjet_sm100_tst_128x192_64x7_2x2f_2cta_h_bz_NNT"
+    assert (matmul.grid, matmul.block, matmul.registers) == ((32, 1, 1), (64, 4, 1), 64)
+
+
+def test_a_record_as_the_tests_of_its_writer_have_it(tmp_path):
+    """Lanes 0 and 31 of 32 addresses beyond 4 GiB, in block (4, 5, 6)."""
+    record = {
+        "type": "mem_addr_trace", "ipoint": "B", "active_mask": "0x80000001",
+        "addrs": [0x100000000 + i for i in range(32)], "cta": [4, 5, 6], "ctx": "0xabcdef12",
+        "grid_launch_id": 2, "opcode_id": 0, "pc": "0xdead", "timestamp": 4, "trace_index": 3,
+        "warp": 3,
+    }  # fmt: skip
+    code = ("LDG.E.U8 R4, [R2.64] ;",)
+    trace = one_file(tmp_path, ndjson(metadata((8, 8, 8), instructions=code), record))
+    footprints = analyse(trace).footprints
+    assert footprints.start.tolist() == [0x100000000, 0x10000001F]
+    assert footprints.block.tolist() == [4 + 8 * (5 + 8 * 6)] * 2
 
 
 # Tiles by TMA

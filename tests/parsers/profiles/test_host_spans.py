@@ -1,16 +1,16 @@
 """Where in the code kernels were launched: operators, modules, lines, annotations, NVTX ranges."""
 
 import json
-import sqlite3
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from profiles_made import database_of
 
 from depgraph.parsers.profiles import host_spans, read_profile
 from depgraph.parsers.profiles.host_spans import HostSpans
-from depgraph.timing.launch_sites import NOWHERE, Site
+from depgraph.timing.profile import NOWHERE, Site
 
 MAIN, AUTOGRAD = (7, 70), (7, 71)
 
@@ -31,6 +31,11 @@ def launch(correlation, ts, thread=MAIN):
     ]
 
 
+def sites_in(path):
+    profile = read_profile(path)
+    return None if profile.site is None else [profile.sites[code] for code in profile.site]
+
+
 @pytest.fixture
 def sites_of(tmp_path):
     """Return a function that says where the kernels of a PyTorch trace were launched."""
@@ -38,10 +43,7 @@ def sites_of(tmp_path):
     def read(*events):
         path = tmp_path / "trace.json"
         path.write_text(json.dumps({"traceEvents": list(events)}))
-        profile = read_profile(path)
-        if profile.site is None:
-            return None
-        return [profile.sites[code] for code in profile.site]
+        return sites_in(path)
 
     return read
 
@@ -164,42 +166,33 @@ def test_spans_are_found_as_by_looking_at_each(spans, calls):
 # Nsight Systems
 
 
+PROCESS = 5 << 24
+
+
 @pytest.fixture
 def nsys(tmp_path):
     """Return a function that writes an export with one kernel a call, and NVTX ranges."""
 
     def write(calls, ranges, *, columns="start, end, globalTid, eventType, text, textId"):
+        tables = {
+            "StringIds": [{"id": 1, "value": "k"}, {"id": 2, "value": "named"}],
+            "CUPTI_ACTIVITY_KIND_KERNEL": [
+                {"start": 1000 + start, "end": 1001 + start, "shortName": 1,
+                 "correlationId": correlation, "globalPid": PROCESS}
+                for correlation, (start, _) in enumerate(calls)
+            ],
+            "CUPTI_ACTIVITY_KIND_RUNTIME": [
+                {"start": start, "correlationId": correlation, "globalTid": PROCESS + thread}
+                for correlation, (start, thread) in enumerate(calls)
+            ],
+            "NVTX_EVENTS": [
+                dict(zip(columns.split(", "), (start, end, PROCESS + thread, *rest), strict=True))
+                for start, end, thread, *rest in ranges
+            ],
+        }  # fmt: skip
         path = tmp_path / "run.sqlite"
-        with sqlite3.connect(path) as base:
-            base.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-            base.execute("INSERT INTO StringIds VALUES (1, 'k'), (2, 'named')")
-            base.execute(
-                "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL "
-                "(start, end, shortName, correlationId, globalPid)"
-            )
-            base.execute(
-                "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, correlationId, globalTid)"
-            )
-            for correlation, (start, thread) in enumerate(calls):
-                times = 1000 + start, 1001 + start
-                base.execute(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 1, ?, ?)",
-                    (*times, correlation, 5 << 24),
-                )
-                base.execute(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?)",
-                    (start, correlation, (5 << 24) + thread),
-                )
-            base.execute(f"CREATE TABLE NVTX_EVENTS ({columns})")
-            for start, end, thread, *rest in ranges:
-                marks = ", ".join("?" * (3 + len(rest)))
-                row = start, end, (5 << 24) + thread, *rest
-                base.execute(f"INSERT INTO NVTX_EVENTS VALUES ({marks})", row)  # noqa: S608
-        base.close()
-        profile = read_profile(path)
-        if profile.site is None:
-            return None
-        return [profile.sites[code] for code in profile.site]
+        path.write_bytes(database_of(tables))
+        return sites_in(path)
 
     return write
 

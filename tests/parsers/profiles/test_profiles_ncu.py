@@ -1,6 +1,7 @@
 """Nsight Compute CSV: raw and details pages, units rows, and numbers of any locale."""
 
 import pytest
+from text_files import writes
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -42,14 +43,7 @@ def metric(number, name, unit, value):
     )
 
 
-@pytest.fixture
-def page(tmp_path):
-    def write(text):
-        path = tmp_path / "page.csv"
-        path.write_text(text)
-        return path
-
-    return write
+page = writes("page.csv")
 
 
 def test_raw_page(page):

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from profiles_made import database_of
+from text_files import writes
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -24,14 +25,7 @@ def row(start=200, duration=40672, correlation=3, name="k", stream=13, device="N
     )
 
 
-@pytest.fixture
-def report(tmp_path):
-    def write(text):
-        path = tmp_path / "report.txt"
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    return write
+report = writes("report.txt")
 
 
 def test_kernels_are_the_rows_with_a_grid(report):

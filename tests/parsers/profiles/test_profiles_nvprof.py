@@ -1,6 +1,7 @@
 """nvprof: its table of GPU operations."""
 
 import pytest
+from text_files import writes
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -19,14 +20,7 @@ ms,us,,,,,,,,KB,B,MB,GB/s,,,,,,
 """
 
 
-@pytest.fixture
-def log(tmp_path):
-    def write(text):
-        path = tmp_path / "nvprof.csv"
-        path.write_text(text)
-        return path
-
-    return write
+log = writes("nvprof.csv")
 
 
 def test_table(log):

@@ -5,20 +5,13 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
+from text_files import writes
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
 from depgraph.timing.profile import BlockProfile, KernelProfile
 
-
-@pytest.fixture
-def table(tmp_path):
-    def write(text):
-        path = tmp_path / "times.csv"
-        path.write_text(text)
-        return path
-
-    return write
+table = writes("times.csv")
 
 
 def test_kernels(table):

@@ -1,8 +1,8 @@
 """Kernel traces of rocprofv3: columns of all its versions, and the GPU that they lead to."""
 
-from __future__ import annotations
-
 import json
+import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +32,14 @@ AGENTS = (
     '"Node_Id","Logical_Node_Id","Agent_Type","Cu_Count","Name","Product_Name"\n'
     '0,0,"CPU",192,"AMD EPYC 9654","AMD EPYC 9654"\n'
     '1,1,"GPU",304,"gfx942","AMD Instinct MI300X"\n'
+)
+
+
+TWO_GPUS = (  # of a node with two processors, as rocprofv3 has it there
+    '"Node_Id","Logical_Node_Id","Agent_Type","Cu_Count","Name","Product_Name"\n'
+    '0,0,"CPU",64,"AMD EPYC 9575F","AMD EPYC 9575F"\n'
+    '1,1,"CPU",64,"AMD EPYC 9575F","AMD EPYC 9575F"\n'
+    '2,2,"GPU",256,"gfx950","AMD Instinct MI350X"\n3,3,"GPU",38,"gfx942","AMD Instinct MI300X"\n'
 )
 
 
@@ -94,6 +102,58 @@ def test_it_leads_to_an_answer_of_its_gpu(trace, program):
     assert "CUDA graph" not in text
     assert "depgraph record" not in text  # which needs a GPU of NVIDIA
     assert "predictions on MI300X are not validated" in " ".join(text.split())
+
+
+def test_the_example_of_its_documentation():
+    profile = read_profile(Path(__file__).parent / "data" / "rocprofv3_kernel_trace.csv")
+    assert (
+        profile.name[0]
+        == "void addition_kernel<float>(float*, float const*, float const*, int, int)"
+    )
+    assert profile.duration.tolist()[:2] == [16157, 10464]
+    assert profile.grid.tolist()[0] == [16, 1024, 1]
+    assert profile.stream.tolist() == [1] * 4 + [2] * 4
+
+
+@pytest.mark.parametrize("agent", ["GPU 1", "Agent 3", "3"])
+def test_agents_are_named_in_three_ways(trace, agent):
+    profile = read_profile(trace((TODAY + ROWS).replace("Agent 1", agent), TWO_GPUS))
+    assert [*profile.device_names.values()] == ["AMD Instinct MI300X"]
+    assert profile.measured_sms.tolist() == [38, 38]  # a part of the GPU
+
+
+def test_a_gpu_without_a_model_is_still_one_of_amd(trace, program):
+    profile = trace((TODAY + ROWS).replace("Agent 1", "Agent 2"), TWO_GPUS)
+    content = json.loads(program("bound", profile, "--format", "json").out)
+    assert (content["gpu"], content["sms"]) == ("MI300X", 256)
+    text = " ".join(program("bound", profile).out.split())
+    assert "there is no model of AMD Instinct MI350X: launch costs are those of MI300X" in text
+    assert "depgraph record" not in text
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ('"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name"', "counters"),
+        ('"Name","Calls","TotalDurationNs","AverageNs","Percentage"', "a summary of rocprofv3"),
+        ('"Kind","Direction","Stream_Id","Correlation_Id","Start_Timestamp"', "another table"),
+        ('"Guid","Domain","Function","Correlation_Id","Start_Timestamp"', "another table"),
+    ],
+)
+def test_other_files_of_rocprofv3_are_named(tmp_path, program, header, found):
+    path = tmp_path / "1_other.csv"
+    path.write_text(header + "\n")
+    done = program("bound", path)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert found in done.err
+    assert "--kernel-trace" in done.err
+
+
+def test_its_database_can_be_converted(tmp_path, program):
+    with sqlite3.connect(tmp_path / "1_results.db") as database:
+        database.execute("CREATE TABLE rocpd_kernel_dispatch_0000ddb5 (id INTEGER)")
+    done = program("bound", tmp_path / "1_results.db")
+    assert "rocpd convert --output-format csv -i" in done.err
 
 
 def test_mechanisms_of_nvidia_are_no_rows(program, sample_store):

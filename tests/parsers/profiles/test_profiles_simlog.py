@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_graphs import kernels_of
+from text_files import writes
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import read_profile
@@ -47,14 +48,7 @@ def statistics(cycles, total, names="", uids=""):
     )
 
 
-@pytest.fixture
-def log(tmp_path):
-    def write(*pieces):
-        path = tmp_path / "sim.log"
-        path.write_text("".join(pieces))
-        return path
-
-    return write
+log = writes("sim.log")
 
 
 def test_kernels_one_after_another(log):
