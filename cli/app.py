@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -15,11 +13,7 @@ from depgraph.errors import DepgraphError
 from depgraph.system.text import did_you_mean, in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-# Modules make many objects that stay; looking through them again and again takes as long as a
-# sixth of the start.
-_OBJECTS_BETWEEN_COLLECTIONS = 500_000
+    from collections.abc import Sequence
 
 EXIT_FAILED = 1
 
@@ -105,25 +99,12 @@ def depgraph() -> None:
     """  # noqa: D301 - click takes the character, not two of them
 
 
-@contextmanager
-def _started_quickly() -> Iterator[None]:
-    """Collect garbage more seldom."""
-    thresholds = gc.get_threshold()
-    if thresholds[0]:
-        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program and exit: 0 done, 1 failed, 2 wrong usage, 3 threshold."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = (sys.argv[1:] if arguments is None else list(arguments)) or ["--help"]
     debug = "--debug" in words
     try:
-        with _started_quickly():
-            code = depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
+        code = depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
@@ -138,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        _say(f"error: {in_one_line(error)}")
+        click.echo(one_line(f"depgraph: error: {in_one_line(error)}"), err=True)
         sys.exit(error.exit_code if isinstance(error, DepgraphError) else EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -152,7 +133,3 @@ def in_one_line(error: Exception) -> str:
     if isinstance(error, OSError):
         return (f"{error.filename}: " if error.filename else "") + str(error.strerror or error)
     return f"{type(error).__name__}: {error}; this is a bug in depgraph (see --debug)"
-
-
-def _say(message: str) -> None:
-    click.echo("depgraph: " + one_line(message), err=True)

@@ -6,46 +6,33 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-
-class Shell(Protocol):
-    """What of IPython's shell is used."""
-
-    def register_magic_function(
-        self, func: Callable[[str], None], magic_kind: str, magic_name: str
-    ) -> None:
-        """Add a command that begins with ``%``."""
+    from depgraph.gpu.model import Gpu
 
 
 def answer_of_profile(
-    path: Path, *, gpu: str | None, wall_us: float | None, is_kept: bool = True
+    path: Path, *, gpu: Gpu | None, wall_us: float | None, is_kept: bool = True
 ) -> str:
     """Return what ``depgraph bound PROFILE`` prints of a profile alone."""
     from depgraph.analysis.profiled_step import profiled_step
     from depgraph.cli.options.shared import PIPED_WIDTH
-    from depgraph.errors import ProfileError
-    from depgraph.parsers.profiles import read_profile
+    from depgraph.parsers.profiles import read_kernel_profile
     from depgraph.reports.tables.profiled_step_table import profiled_step_report
     from depgraph.reports.tables.render import render
-    from depgraph.scenario.of_store import named_gpu
-    from depgraph.timing.profile import KernelProfile
 
-    profile = read_profile(path)
-    if not isinstance(profile, KernelProfile):
-        raise ProfileError(path, "has times of blocks, not a timeline of kernels")
-    model = None if gpu is None else named_gpu(gpu)
-    report = profiled_step_report(profiled_step(profile, gpu=model, wall=wall_us), path)
-    # Next steps are commands about the file.
+    profile = read_kernel_profile(path)
+    report = profiled_step_report(profiled_step(profile, gpu=gpu, wall=wall_us), path)
+    # Next steps and details are commands about the file.
     shown = report if is_kept else replace(report, steps=())
-    return render(shown, "table", width=PIPED_WIDTH, details=False)
+    text = render(shown, "table", width=PIPED_WIDTH, details=False)
+    return text if is_kept else text.partition("\n--details shows")[0]
 
 
-def add_magic(shell: Shell) -> None:
+def add_magic(shell: Any) -> None:
     """Let cells of a notebook run ``%depgraph COMMAND ...``."""
     shell.register_magic_function(run_line, "line", "depgraph")
 

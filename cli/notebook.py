@@ -18,14 +18,14 @@ from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import drawn
 from depgraph.reports.plots.style import house_style, save
 from depgraph.reports.tables.answer_report import answer_report
-from depgraph.reports.tables.html import facts_html, report_html
-from depgraph.reports.tables.table import show_bytes, table_rows
+from depgraph.reports.tables.render import facts_html, report_html
+from depgraph.reports.tables.table import table_rows
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import parse_what_if
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
-from depgraph.system.text import show_number, size_text
+from depgraph.system.text import show_bytes, show_number, size_text
 from depgraph.timing.launch_model import parse_launch
 
 if TYPE_CHECKING:
@@ -98,12 +98,7 @@ def open_program(
 
 
 class OpenedStore:
-    """A store that shows itself; it has all that `depgraph.Store` has.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """A store that shows itself; it has all that `depgraph.Store` has."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -133,12 +128,7 @@ class OpenedStore:
 
 
 class OpenedGraph:
-    """The dependences of a program, which show themselves; it has all that `BlockGraph` has.
-
-    Parameters
-    ----------
-    scenario : Scenario
-    """
+    """The dependences of a program, which show themselves; it has all that `BlockGraph` has."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

@@ -1,20 +1,27 @@
-"""Progress by input bytes or by steps, on stderr, where a person watches."""
+"""What a person who waits is told: phases, progress on stderr, that a first run compiles."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from depgraph.system.steps import NOBODY, Steps
+import click
+
+from depgraph.system.compiled import before_compiling, if_distrusted
+from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rich.progress import Progress, TaskID
+
 
 _SECONDS_BEFORE_A_BAR = 0.5
 
@@ -60,19 +67,16 @@ class _Bar(Steps):
         self._one_change = Lock()
 
     def begin(self, what: str, steps: int) -> None:
-        """Begin something of so many steps."""
         with self._one_change:
             self._what, self._total, self._count = what, steps, 0
             self._show()
 
     def done(self) -> None:
-        """Be told that one step is done."""
         with self._one_change:
             self._count += 1
             self._show()
 
     def close(self) -> None:
-        """Take the bar away."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -103,3 +107,43 @@ def step_progress(*, quiet: bool) -> Iterator[Steps]:
         yield bar
     finally:
         bar.close()
+
+
+_log = logging.getLogger("depgraph")
+
+
+class PhaseClock:
+    """Called with the name of each phase as it begins; logs the time of the one before."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._began = 0.0
+
+    def __call__(self, name: str | None) -> None:
+        """Begin a phase; None ends the last one."""
+        now = time.perf_counter()
+        if self._name is not None:
+            _log.info("%s: %.2f s", self._name, now - self._began)
+        self._name, self._began = name, now
+
+
+FIRST_RUN = "depgraph: compiling what no earlier run has needed (about 5 s; kept for later runs)"
+
+
+def announce_first_run(*, quiet: bool) -> None:
+    """Have the user told, on whatever thread, if this command has to compile something."""
+    before_compiling(None if quiet else _say_once)
+    if_distrusted(None if quiet else _say_distrusted)
+
+
+def _say_distrusted(folder: Path) -> None:
+    click.echo(
+        f"depgraph: {folder}: others may write there, so that nothing is loaded from it and all is "
+        "compiled anew; set NUMBA_CACHE_DIR to a folder of yours",
+        err=True,
+    )
+
+
+@cache
+def _say_once() -> None:
+    click.echo(FIRST_RUN, err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,19 +45,25 @@ def depgraph_baseline(request: pytest.FixtureRequest) -> Guard:
     """
     baselines = Path(request.path).with_name(_BASELINES)
     updates = bool(request.config.getoption(_UPDATE))
+    compared: set[str] = set()
 
     def check(
         path: str | Path, *, sms: int = _SMS, tolerance: float = 0.02, name: str | None = None
     ) -> dict[str, float]:
         __tracebackhide__ = True
+        if not 0 <= tolerance < 1:
+            pytest.fail(f"tolerance is {tolerance}: give a share from 0 to below 1", pytrace=False)
         if updates and hasattr(request.config, "workerinput"):
             pytest.fail(f"{_UPDATE} writes one file: run it in one process (-n0)", pytrace=False)
         try:
             found = measured(Path(path), sms)
         except DepgraphError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         test = "::".join([request.path.name, *request.node.nodeid.split("::")[1:]])
         key = f"{test}: {name or Path(path).name} on {sms} SMs"
+        if key in compared:
+            pytest.fail(f"{key}: compared before in this test; give each a name=", pytrace=False)
+        compared.add(key)
         known = _read(baselines)
         if updates:
             text = json.dumps({**known, key: found}, indent=2, sort_keys=True)
@@ -79,8 +86,8 @@ def measured(path: Path, sms: int) -> dict[str, float]:
     from depgraph.parsers.profiles import read_profile
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
-    from depgraph.store.files import is_store
     from depgraph.store.store import Store
+    from depgraph.store.tables import is_store
 
     if not is_store(path):
         from depgraph.extraction.pipeline import extract
@@ -107,7 +114,15 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        return {key: {n: float(numbers[n]) for n in _NUMBERS} for key, numbers in found.items()}
+        return {key: {n: _finite(numbers[n]) for n in _NUMBERS} for key, numbers in found.items()}
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         what = f"{path}: has no baselines that can be read ({error!r})"
-        pytest.fail(f"{what}; remove it and run pytest {_UPDATE}", pytrace=False)
+        hint = f"remove it and run pytest {_UPDATE}"
+        raise pytest.fail.Exception(f"{what}; {hint}", pytrace=False) from None
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(value)
+    return number

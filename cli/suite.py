@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 
 EXIT_BROKEN = 1
 _ANSWERS = (
-    "mechanisms",
-    "hypothetical",
-    "costs",
-    "group_by",
-    "top",
-    "flows",
-    "fail_below",
-    "fail_above",
-)
+    "mechanisms", "hypothetical", "costs", "group_by", "top", "flows", "fail_below", "fail_above",
+)  # fmt: skip
 # What a process takes, and what each block adds: measured with the sample traces.
 _BYTES_OF_A_PROCESS = 320 << 20
 _BYTES_OF_A_BLOCK = {"bound": 32 << 10, "report": 160 << 10}
@@ -98,7 +91,7 @@ class Done:
 
 def suite_of(
     paths: Sequence[Path], *, jobs: int | None, scheduler: str | None
-) -> SuiteRequest | None:  # fmt: skip
+) -> SuiteRequest | None:
     """Return what the current command was asked about several programs; None if about one."""
     context = click.get_current_context()
     programs = programs_of(context.command, paths)
@@ -109,11 +102,11 @@ def suite_of(
     refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
     if scheduler:
         refuse_given({"jobs"}, "does not go with --scheduler")
-    given = {}
-    for name in (*PROGRAM_OPTIONS, *_ANSWERS):
-        words = tuple("=".join(option) for option in given_options({name}))
-        if words:
-            given[name] = words
+    all_given = {
+        name: tuple("=".join(option) for option in given_options({name}))
+        for name in (*PROGRAM_OPTIONS, *_ANSWERS)
+    }
+    given = {name: words for name, words in all_given.items() if words}
     if {"gpu", "gpu_file"} <= set(given):
         raise click.UsageError(ONE_GPU)
     return SuiteRequest(
@@ -136,6 +129,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
+    from depgraph.system.workers import available_jobs
 
     jobs = request.jobs or _jobs_for(request.verb, request.programs)
     tasks = [
@@ -145,7 +139,9 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     if request.scheduler:
         tasks = [_anywhere(task) for task in tasks]
     else:
-        tasks = [replace(task, jobs=_share(min(jobs, len(tasks)))) for task in tasks]
+        tasks = [
+            replace(task, jobs=max(1, available_jobs() // min(jobs, len(tasks)))) for task in tasks
+        ]
     answers: dict[int, TaskResult] = {}
     with (
         cluster_workers(request.scheduler)
@@ -179,7 +175,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
 def run_task(task: Task) -> TaskResult:
     """Work one program out: a fault of it is a result."""
     from depgraph.analysis.suite import Broken
-    from depgraph.cli.first_run import announce_first_run
+    from depgraph.cli.progress import announce_first_run
     from depgraph.system.workers import limit_jobs
 
     if task.folder:
@@ -195,7 +191,7 @@ def run_task(task: Task) -> TaskResult:
             messages = collected_messages()
             if task.program.traces:
                 _extract_if_needed(task.program)
-            results, missed = module.suite_results(task, **context.params)
+            results, missed = module.suite_results(task, context.params)
         return TaskResult(tuple(results), tuple(messages), tuple(missed))
     except click.UsageError as error:
         return TaskResult(usage=error.format_message())
@@ -268,12 +264,6 @@ def _refuse_others(store: Store, traces: Sequence[str]) -> None:
         if describe_source(file)["sha256"] not in known:
             hint = "remove it to have it made again, or name another store"
             raise StoreError(store.path, f"was not made from {file}", hint)
-
-
-def _share(programs: int) -> int:
-    from depgraph.system.workers import available_jobs
-
-    return max(1, available_jobs() // max(1, programs))
 
 
 def _jobs_for(verb: str, programs: Sequence[Program]) -> int:

@@ -19,21 +19,21 @@ if not (_here / "cli").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from depgraph.analysis.answer import conclude
     from depgraph.analysis.bound import BoundTable, bound
     from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
     from depgraph.analysis.compare_stores import StoreDiff, compare
     from depgraph.analysis.kernel_groups import group_kernels
     from depgraph.analysis.renaming import study_renaming
     from depgraph.analysis.study import Study, study
-    from depgraph.analysis.verdict import conclude
     from depgraph.cli.notebook import open_program as open  # noqa: A004 - as gzip.open
     from depgraph.errors import DepgraphError
     from depgraph.extraction.pipeline import analyse, extract
     from depgraph.gpu.model import available_gpus, load_gpu, load_gpu_file
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.base import Mechanism
+    from depgraph.mechanisms.baselines import serial
     from depgraph.mechanisms.registry import find_mechanisms
-    from depgraph.mechanisms.serial import serial
     from depgraph.scenario.build_scenario import build_scenario
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
@@ -77,21 +77,21 @@ __all__ = [
 ]
 
 _NAMES_IN = {
+    "analysis.answer": ("conclude",),
     "analysis.bound": ("BoundTable", "bound"),
     "analysis.compare_mechanisms": ("Comparison", "compare_mechanisms"),
     "analysis.compare_stores": ("StoreDiff", "compare"),
     "analysis.kernel_groups": ("group_kernels",),
     "analysis.renaming": ("study_renaming",),
     "analysis.study": ("Study", "study"),
-    "analysis.verdict": ("conclude",),
     "cli.notebook": ("open",),
     "errors": ("DepgraphError",),
     "extraction.pipeline": ("analyse", "extract"),
     "gpu.model": ("available_gpus", "load_gpu", "load_gpu_file"),
     "graph.block_graph": ("BlockGraph",),
     "mechanisms.base": ("Mechanism",),
+    "mechanisms.baselines": ("serial",),
     "mechanisms.registry": ("find_mechanisms",),
-    "mechanisms.serial": ("serial",),
     "scenario.build_scenario": ("build_scenario",),
     "scenario.of_store": ("Request",),
     "scenario.scenario": ("Scenario",),

@@ -64,7 +64,7 @@ def folded_summary(
     most_bytes: int = SUMMARY_BYTES,
 ) -> str:
     """Write a report for a pull request: the first table, and the rest to be unfolded."""
-    tables, said = report.tables[:1], set(lead)
+    tables, shown = report.tables[:1], set(lead)
     first = Report(report.name, {}, headline=lead, tables=tables)
     head = f"## {title}\n\n{render(first, 'markdown')}"
     hidden = " and ".join(table.title.lower() for table in report.tables[1:])
@@ -72,7 +72,7 @@ def folded_summary(
     room = most_bytes - len((head + fold + end).encode())
     if room < 0:
         return _cut(head, most_bytes)
-    headline = [sentence for sentence in report.headline if sentence not in said]
+    headline = [sentence for sentence in report.headline if sentence not in shown]
     rest = replace(report, headline=headline, tables=report.tables[1:])
     while True:
         text = render(rest.cut(top), "markdown")

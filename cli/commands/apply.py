@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,7 @@ from depgraph.cli.options.shared import (
     print_report,
     store_argument,
 )
-
-if TYPE_CHECKING:
-    from depgraph.apply.applied import Applied
+from depgraph.cli.options.values import size
 
 _PROGRAM = "program"
 
@@ -27,7 +24,6 @@ class _Apply(Command):
     """Takes what stands behind -- for the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the program aside."""
         own = args
         if "--" in args:
             at = args.index("--")
@@ -35,14 +31,13 @@ class _Apply(Command):
         return super().parse_args(ctx, own)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the line of usage, the program in it."""
         formatter.write_usage(ctx.command_path, "[OPTIONS] [STORE] -- PROGRAM...")
 
 
 @click.command("apply", cls=_Apply)
 @store_argument
 @click.option(
-    "--max-extra-memory", metavar="SIZE",
+    "--max-extra-memory", type=size(least=0), metavar="SIZE",
     help="GPU memory for buffers that kernels otherwise share [default: as the program says].",
 )  # fmt: skip
 @click.option(
@@ -51,7 +46,7 @@ class _Apply(Command):
 )  # fmt: skip
 @details_option
 @format_option
-def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form: str) -> None:
+def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form: str) -> None:
     """Run a program as CUDA graphs that have only its real edges, and check them.
 
     \b
@@ -62,26 +57,20 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     makes wrong the fastest is used that gives what the function gives; what was predicted stands
     beside what was measured.
     """  # noqa: D301 - click takes the character, not two of them
+    from depgraph.apply.applied import read_applied
     from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE
-    from depgraph.errors import ApplyError, ModelError
+    from depgraph.errors import ApplyError
     from depgraph.reports.tables.apply_table import apply_report
     from depgraph.store.companions import captures_of, check_beside
-    from depgraph.store.files import is_store
     from depgraph.store.store import Store
-    from depgraph.system.memory import parse_size
-    from depgraph.system.output import new_file
-    from depgraph.system.work_folder import work_folder
+    from depgraph.store.tables import is_store
+    from depgraph.system.output import new_file, work_folder
 
     program = click.get_current_context().meta.get(_PROGRAM)
     if not program:
         message = "give the program behind --, such as: depgraph apply -- python infer.py"
         raise click.UsageError(message)
-    settings = {}
-    if max_extra_memory is not None:
-        try:
-            settings[APPLY_MEMORY] = str(parse_size(max_extra_memory, least=0))
-        except ModelError as error:
-            raise click.BadParameter(str(error), param_hint="--max-extra-memory") from None
+    settings = {} if max_extra_memory is None else {APPLY_MEMORY: str(max_extra_memory)}
     if is_store(store):
         if not captures_of(store).is_file():
             raise ApplyError(
@@ -92,7 +81,8 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     with work_folder(store.absolute().parent, "apply") as folder:
         settings |= {APPLY_STORE: str(store.absolute()), APPLY_REPORT: str(folder)}
         code = _run(program, settings)
-        found = _left_in(folder)
+        left = sorted(folder.glob("applied-*.json"))
+        found = [each for path in left for each in read_applied(path)]
     if code:
         click.get_current_context().exit(code)
     if not found:
@@ -108,7 +98,6 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
 
 
 def _run(program: list[str], settings: dict[str, str]) -> int:
-    """Run a program; return its exit code."""
     import subprocess
 
     from depgraph.errors import ApplyError
@@ -120,10 +109,3 @@ def _run(program: list[str], settings: dict[str, str]) -> int:
     except OSError as error:
         raise ApplyError(f"{program[0]}: {error.strerror}", "give the program behind --") from None
     return 128 - done.returncode if done.returncode < 0 else done.returncode
-
-
-def _left_in(folder: Path) -> list[Applied]:
-    """Read what the program's processes have left."""
-    from depgraph.apply.applied import read_applied
-
-    return [each for path in sorted(folder.glob("applied-*.json")) for each in read_applied(path)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +14,13 @@ from depgraph.cli.options.shared import (
     say,
     wrote,
 )
+from depgraph.cli.options.values import PATH
 from depgraph.errors import ModelError
 from depgraph.system.text import one_line, show_percent
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from depgraph.analysis.measured_programs import Measurements
 
 _QUICK = 4
@@ -27,16 +29,16 @@ _DEFAULT = "my-gpu.toml"
 
 @click.command("calibrate", cls=Command)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=_DEFAULT, show_default=True,
+    "-o", "--output", type=PATH, default=_DEFAULT, show_default=True,
     metavar="TOML", help="GPU model to write.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Measure each fourth program only.")
 @click.option(
-    "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
+    "--from", "source", type=PATH, metavar="FILE",
     help="Fit to what --keep wrote, here or on another machine, instead of measuring.",
 )  # fmt: skip
 @click.option(
-    "--keep", type=click.Path(path_type=Path), metavar="FILE",
+    "--keep", type=PATH, metavar="FILE",
     help="Write what was measured, to a .json or .json.xz.",
 )  # fmt: skip
 @click.option(
@@ -65,7 +67,7 @@ def command(
     """
     from depgraph.analysis.calibration import calibrate, model_of, to_toml
     from depgraph.parsers.measurements import read_measurements
-    from depgraph.reports.tables.calibration_table import calibration_report
+    from depgraph.reports.tables.machine_tables import calibration_report
     from depgraph.scenario.of_store import named_gpu
     from depgraph.system.output import new_file, refuse_existing
 
@@ -94,7 +96,6 @@ def command(
 
 
 def _measured(keep: Path | None, *, quick: bool, force: bool) -> Measurements:
-    """Run the programs on this machine's GPU."""
     from depgraph.parsers.measurements import measurements_of
     from depgraph.samples.validation import write_measurements
     from depgraph.system.output import new_file

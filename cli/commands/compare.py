@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, on_size, timed_scenario_from
-from depgraph.cli.options.shared import FORMATS, Command, deps_option, print_report, top_option
+from depgraph.cli.options.model import memory_option, model_options, sized_scenario_of
+from depgraph.cli.options.shared import FORMATS, Command, print_report, top_option
 from depgraph.cli.options.thresholds import (
     Metric,
     append_summary,
@@ -16,16 +15,17 @@ from depgraph.cli.options.thresholds import (
     github_option,
     metric_option,
 )
-from depgraph.cli.options.values import SMS, Percent
+from depgraph.cli.options.values import PATH, PERCENT, SMS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from depgraph.analysis.compare_stores import StoreDiff
-    from depgraph.scenario.scenario import Scenario
 
 
 @click.command("compare", cls=Command)
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("base", type=PATH)
+@click.argument("new", type=PATH)
 @click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU model's].")
 @click.option(
     "--fail-on-increase", "up", type=Metric(), multiple=True,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Exit with 3 if the metric is lower in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--tolerance", type=Percent(), default=0.0, show_default=True, metavar="PERCENT",
+    "--tolerance", type=PERCENT, default=0.0, show_default=True, metavar="PERCENT",
     help="Change in percent that is still accepted.",
 )  # fmt: skip
 @click.option(
@@ -47,26 +47,24 @@ if TYPE_CHECKING:
 @github_option
 @top_option
 @click.option(
-    "--new-timing", type=click.Path(path_type=Path), metavar="FILE",
+    "--new-timing", type=PATH, metavar="FILE",
     help="Measured times of NEW; --timing is then those of BASE.",
 )  # fmt: skip
 @click.option(
-    "--repeat", type=click.Path(path_type=Path), metavar="STORE",
+    "--repeat", type=PATH, metavar="STORE",
     help="Another recording of BASE: changes no larger than between the two are noise.",
 )  # fmt: skip
 @click.option(
-    "--repeat-timing", type=click.Path(path_type=Path), metavar="FILE",
+    "--repeat-timing", type=PATH, metavar="FILE",
     help="With --timing: measured times of the other recording, or without --repeat other "
     "measured times of BASE.",
 )  # fmt: skip
-@deps_option
 @model_options
 @memory_option
 def command(
     *,
     base: Path,
     new: Path,
-    sms: int | None,
     up: tuple[str, ...],
     down: tuple[str, ...],
     tolerance: float,
@@ -77,35 +75,34 @@ def command(
     new_timing: Path | None,
     repeat: Path | None,
     repeat_timing: Path | None,
-    kinds: frozenset[str] | None,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Say what changed between two stores: kernels, dependences, bound, utilization.
 
     Kernels are aligned in launch order by name, grid and block, then by function. Both sides must
     be on one GPU, of one size, with times in one unit.
     """
+    from depgraph.analysis.answer import conclude
     from depgraph.analysis.compare_stores import compare
-    from depgraph.analysis.verdict import conclude
     from depgraph.reports.ci import folded_summary, one_number
     from depgraph.reports.tables.diff_tables import diff_report, what_it_means
     from depgraph.system.text import clean_text, size_text
 
-    if (model["timing"] is None) != (new_timing is None):
+    if (options["timing"] is None) != (new_timing is None):
         message = "--timing and --new-timing: give both or neither, so that units are equal"
         raise click.UsageError(message)
-    if repeat_timing is None and repeat is not None and model["timing"] is not None:
+    if repeat_timing is None and repeat is not None and options["timing"] is not None:
         message = "--repeat with --timing needs --repeat-timing: times of the other recording"
         raise click.UsageError(message)
-    if repeat_timing is not None and model["timing"] is None:
-        message = "--repeat-timing needs --timing and --new-timing"
-        raise click.UsageError(message)
-    sides = [_side(base, sms, kinds, model)]
-    sides.append(_side(new, sides[0].sms, kinds, {**model, "timing": new_timing}))
+    if repeat_timing is not None and options["timing"] is None:
+        raise click.UsageError("--repeat-timing needs --timing and --new-timing")
+    before = sized_scenario_of(base, options)
+    options["sms"] = before.sms
+    after = sized_scenario_of(new, {**options, "timing": new_timing})
     again = None
     if repeat is not None or repeat_timing is not None:
-        again = _side(repeat or base, sides[0].sms, kinds, {**model, "timing": repeat_timing})
-    diff = compare(sides[0], sides[1], again)
+        again = sized_scenario_of(repeat or base, {**options, "timing": repeat_timing})
+    diff = compare(before, after, again)
     if form == "total":
         click.echo(one_number(diff.metrics[metric][1]))
     else:
@@ -114,21 +111,13 @@ def command(
     missed = _missed(diff, up, down, tolerance / 100)
     if github:
         lead = [f"threshold missed: {line}" for line in missed]
-        lead += [*what_it_means(diff), *conclude(sides[1]).sentences]
+        lead += [*what_it_means(diff), *conclude(after).sentences]
         names = f"{clean_text(new.name)} compared with {clean_text(base.name)}"
-        title = f"depgraph: {names} on {size_text(sides[1].sms)}"
+        title = f"depgraph: {names} on {size_text(after.sms)}"
         append_summary(
             lambda room: folded_summary(diff_report(diff), title, lead, top=top, most_bytes=room)
         )
     fail_threshold(missed)
-
-
-def _side(
-    path: Path, sms: float | None, kinds: frozenset[str] | None, model: dict[str, Any]
-) -> Scenario:
-    from depgraph.store.store import Store
-
-    return on_size(timed_scenario_from(Store(path), kinds, **model), sms)
 
 
 def _missed(

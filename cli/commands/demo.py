@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +16,11 @@ from depgraph.cli.options.shared import (
     wants_details,
     wrote,
 )
-from depgraph.cli.options.values import SMS
+from depgraph.cli.options.values import PATH, SMS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from depgraph.analysis.next_steps import Step
 
 _PAIRS_SHOWN = 6
@@ -27,7 +28,7 @@ _PAIRS_SHOWN = 6
 
 @click.command("demo", cls=Command)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default="depgraph-demo.out",
+    "-o", "--output", type=PATH, default="depgraph-demo.out",
     show_default=True, metavar="STORE", help="Store to write.",
 )  # fmt: skip
 @click.option("--sms", default=80, show_default=True, type=SMS, help="SM count.")
@@ -43,15 +44,15 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from dataclasses import replace
 
     from depgraph.analysis.answer import answer_bound
-    from depgraph.cli.phases import PhaseClock
+    from depgraph.cli.progress import PhaseClock
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
     from depgraph.reports.tables.answer_report import answer_report
-    from depgraph.reports.tables.extract_summary import extract_summary
+    from depgraph.reports.tables.trace_reports import extract_summary
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
-    from depgraph.store.files import not_a_store
+    from depgraph.store.tables import not_a_store
     from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
     from depgraph.system.text import counted

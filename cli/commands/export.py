@@ -6,34 +6,28 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     OF_PROFILE,
+    mechanism_options,
     model_options,
     on_size,
+    parse_costs,
     refuse_given,
     refuse_others,
-    scenario_from,
+    scenario_of,
 )
-from depgraph.cli.options.shared import (
-    Command,
-    deps_option,
-    force_option,
-    say,
-    store_argument,
-    wrote,
-)
-from depgraph.cli.options.values import SMS
+from depgraph.cli.options.shared import Command, force_option, say, store_argument, wrote
+from depgraph.cli.options.values import PATH, SMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
-    from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
     from depgraph.store.store import Store
@@ -54,6 +48,7 @@ TARGETS = {
     "cuda-graph": ("json", "csv", "txt"),
 }
 _OTHERS = "scenario"  # for exports that other packages bring
+_TABLES = ("kernels", "blocks", "pairs")  # written as the store has them
 _GRAPHS = ("edges", "graph")
 _FORMS = {"": "", ".gz": "perfetto", ".et": "chakra"}
 _BINARY = ("parquet", "perfetto", "chakra")
@@ -64,7 +59,6 @@ class _Form(_Choice):
     """A form of depgraph's own, or one that an installed package brings."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the form, which may be an entry point."""
         from depgraph.system.plugins import EXPORTS, installed
 
         if value not in self.choices and value in installed(EXPORTS):
@@ -85,7 +79,7 @@ class _Form(_Choice):
     ),
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True,
+    "-o", "--output", type=PATH, required=True,
     help="File to write; - for standard output, with --to. With --to accel-sim a folder.",
 )  # fmt: skip
 @click.option("--sms", type=SMS, help="SM count, for a schedule [default: the GPU's].")
@@ -99,7 +93,7 @@ class _Form(_Choice):
     help="Priority of a dataflow schedule.",
 )  # fmt: skip
 @click.option(
-    "--traces", type=click.Path(path_type=Path), metavar="FOLDER",
+    "--traces", type=PATH, metavar="FOLDER",
     help="With --to accel-sim: where the traces lie [default: where the store was made from].",
 )  # fmt: skip
 @click.option(
@@ -107,25 +101,9 @@ class _Form(_Choice):
     help="With --to accel-sim: mend nothing in traces; a script copies them with their streams.",
 )  # fmt: skip
 @mechanism_options
-@deps_option
 @model_options
 @force_option
-def command(
-    store: Path,
-    what: str,
-    form: str | None,
-    output: Path,
-    sms: int | None,
-    schedule_name: str,
-    priority: str,
-    traces: Path | None,
-    as_is: bool,
-    mechanisms: tuple[str, ...],
-    costs: tuple[str, ...],
-    kinds: frozenset[str] | None,
-    force: bool,
-    **model: Unpack[ModelOptions],
-) -> None:
+def command(store: Path, what: str, form: str | None, output: Path, **options: Any) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
     edges: one row per distinct edge and kind, blocks numbered within their kernels, copy or
@@ -152,60 +130,90 @@ def command(
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
     """
-    from depgraph.reports.export import accel_sim, tables
-    from depgraph.store.store import Store
-    from depgraph.system.output import refuse_existing
-    from depgraph.system.work_folder import work_folder
+    from depgraph.reports.export.accel_sim import not_for_accel_sim
+    from depgraph.system.output import refuse_existing, work_folder
 
-    is_piped = str(output) == "-"
-    _refuse_unused(what, schedule_name, mechanisms)
+    _refuse_unused(what, options)
     form = _form_of(what, form, output)
-    _refuse_of_traces(form, as_is=as_is)
-
-    def write(file: Path, *, force: bool) -> None:
-        opened = Store(store)
-        if what in _STORED:
-            _STORED[what](opened, what, file, form, force=force)
-            return
-        scenario = scenario_from(opened, kinds, **model)
-        graph = scenario.graph
-        if what == "edges":
-            tables.write_edges(graph, file, form, force=force)
-            return
-        if what == _OTHERS:
-            _write_other(scenario, file, form, force=force)
-            return
-        if what == "profile":
-            _write_profile(scenario, model["timing"], file, force=force)
-            return
-        if what == "graph":
-            tables.write_kernel_graph(scenario, file, form, force=force)
-            return
-        sized = on_size(scenario, sms)
-        is_serial = schedule_name == "serial" and not mechanisms
-        names = () if is_serial else mechanisms or (f"dataflow({priority})",)
-        plan = _schedule(sized, names, costs)
-        if form == _FOLDER:
-            _write_folder(plan, sized, opened, file, traces, as_is=as_is, force=force)
-        else:
-            _write_plan(plan, sized, opened, file, form, force=force)
-
-    if is_piped:
+    _refuse_of_traces(form, as_is=options["as_is"])
+    if str(output) == "-":
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
-            write(folder / "export", force=False)
+            _write(store, what, folder / "export", form, {**options, "force": False})
             with (folder / "export").open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
         return
-    not_ours = accel_sim.not_for_accel_sim if form == _FOLDER else None
-    refuse_existing(output, force=force, not_ours=not_ours)
-    write(output, force=force)
+    not_ours = not_for_accel_sim if form == _FOLDER else None
+    refuse_existing(output, force=options["force"], not_ours=not_ours)
+    _write(store, what, output, form, options)
     wrote(output)
+
+
+def _write(path: Path, what: str, file: Path, form: str, options: Mapping[str, Any]) -> None:
+    """Write what is asked for; what the store has as it is wants no scenario."""
+    from depgraph.reports.export import tables
+    from depgraph.store.store import Store
+
+    store, force = Store(path), options["force"]
+    if what in _TABLES:
+        tables.write_table(store.table(what), file, form, force=force)
+        return
+    if what == "cuda-graph":
+        from depgraph.apply.stream_code import stream_code
+        from depgraph.reports.export.launches import write_launches
+
+        write_launches(stream_code(store), file, form, force=force)
+        return
+    scenario = scenario_of(store, options)
+    if what == "edges":
+        tables.write_edges(scenario.graph, file, form, force=force)
+    elif what == _OTHERS:
+        from depgraph.system.output import new_file
+        from depgraph.system.plugins import EXPORTS, installed, loaded
+
+        write = loaded(installed(EXPORTS)[form])
+        with new_file(file, force=force) as temporary:
+            write(scenario, temporary)
+    elif what == "profile":
+        _write_profile(scenario, options["timing"], file, force=force)
+    elif what == "graph":
+        tables.write_kernel_graph(scenario, file, form, force=force)
+    else:
+        _write_schedule(store, on_size(scenario, options["sms"]), file, form, options)
+
+
+def _write_schedule(
+    store: Store, scenario: Scenario, file: Path, form: str, options: Mapping[str, Any]
+) -> None:
+    from depgraph.reports.export import tables
+
+    names, force = options["mechanisms"], options["force"]
+    if not names and options["schedule_name"] != "serial":
+        names = (f"dataflow({options['priority']})",)
+    plan = _schedule(scenario, names, options["costs"])
+    if form == _FOLDER:
+        _write_folder(plan, scenario, store, file, options)
+    elif form == "perfetto":
+        from depgraph.analysis.study import timeline_of
+        from depgraph.reports.export.perfetto import write_perfetto
+        from depgraph.system.output import new_file
+
+        with new_file(file, force=force) as temporary:
+            write_perfetto(timeline_of(scenario, plan), temporary)
+    elif form == "chakra":
+        from depgraph.reports.export.chakra import write_chakra
+
+        alone = _schedule(scenario, (), ())
+        unit = write_chakra(plan, alone, scenario, store.copies, file, force=force)
+        if unit != "us":
+            say(f"durations are {unit}, which readers take for microseconds: --timing gives times")
+    else:
+        tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 
 
 def _form_of(what: str, form: str | None, output: Path) -> str:
     """Return the form that is asked for, by the name of the file if it is not said."""
-    if what == "profile" and form is None:
-        return "kineto"  # .json or .json.gz, as the profiler itself
+    if what == "profile" and output.suffix in {"", ".json", ".gz"}:
+        form = form or "kineto"  # .json or .json.gz, as the profiler itself
     form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
     is_piped = str(output) == "-"
     message = ""
@@ -232,7 +240,6 @@ def _refuse_of_traces(form: str, *, as_is: bool) -> None:
 
 
 def _forms(what: str) -> Collection[str]:
-    """Return the forms that something can be written in."""
     if what != _OTHERS:
         return TARGETS[what]
     from depgraph.system.plugins import EXPORTS, installed
@@ -240,36 +247,9 @@ def _forms(what: str) -> Collection[str]:
     return installed(EXPORTS)
 
 
-def _write_other(scenario: Scenario, file: Path, form: str, *, force: bool) -> None:
-    """Let an installed package write a scenario."""
-    from depgraph.system.output import new_file
-    from depgraph.system.plugins import EXPORTS, installed, loaded
-
-    write = loaded(installed(EXPORTS)[form])
-    with new_file(file, force=force) as temporary:
-        write(scenario, temporary)
-
-
-def _write_plan(
-    plan: Schedule, scenario: Scenario, store: Store, file: Path, form: str, *, force: bool
-) -> None:
-    """Write a schedule into one file."""
-    from depgraph.reports.export import tables
-    from depgraph.reports.export.chakra import write_chakra
-
-    if form == "perfetto":
-        _write_timeline(plan, scenario, file, force=force)
-    elif form == "chakra":
-        alone = _schedule(scenario, (), ())
-        write_chakra(plan, alone, scenario, store.copies, file, force=force)
-    else:
-        tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
-
-
 def _write_folder(
-    plan: Schedule, scenario: Scenario, store: Store, folder: Path, traces: Path | None,
-    *, as_is: bool, force: bool,
-) -> None:  # fmt: skip
+    plan: Schedule, scenario: Scenario, store: Store, folder: Path, options: Mapping[str, Any]
+) -> None:
     """Write a schedule for Accel-Sim, and say what it needs to know of it."""
     from depgraph.errors import NotApplicableError
     from depgraph.parsers.accelsim.trace import FORMAT
@@ -282,8 +262,9 @@ def _write_folder(
     has_traces = store.metadata.get("format") == FORMAT
     mended: Counter[str] = Counter()
     across = accel_sim.write_accel_sim(
-        plan, scenario, store.copies, folder, force=force,
-        mend=_mender(store, traces, mended) if has_traces and not as_is else None,
+        plan, scenario, store.copies, folder, force=options["force"],
+        mend=_mender(store, options["traces"], mended)
+        if has_traces and not options["as_is"] else None,
     )  # fmt: skip
     if not has_traces:
         say(
@@ -326,48 +307,16 @@ def _mender(
 
 
 def _write_profile(scenario: Scenario, timing: Path | None, file: Path, *, force: bool) -> None:
-    from depgraph.errors import NotApplicableError
     from depgraph.parsers.scanning.compression import TraceStream
     from depgraph.reports.export.kineto import write_annotated
 
-    if timing is None:
-        message = "--what profile needs --timing PROFILE, a trace of PyTorch's profiler"
-        raise NotApplicableError(message)
-    write_annotated(scenario, lambda: TraceStream(timing), file, force=force)
+    opened = None if timing is None else partial(TraceStream, timing)
+    left_out = write_annotated(scenario, opened, file, force=force)
+    if left_out:
+        say(left_out)
 
 
-def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:
-    from depgraph.reports.export.tables import write_table
-
-    write_table(store.table(what), file, form, force=force)
-
-
-def _write_launches(store: Store, _: str, file: Path, form: str, *, force: bool) -> None:
-    from depgraph.apply.stream_code import stream_code
-    from depgraph.reports.export.launches import write_launches
-
-    write_launches(stream_code(store), file, form, force=force)
-
-
-# What is written as the store has it: options about the program do not count.
-_STORED = {
-    "kernels": _write_table,
-    "blocks": _write_table,
-    "pairs": _write_table,
-    "cuda-graph": _write_launches,
-}
-
-
-def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:
-    from depgraph.analysis.timeline import timeline_of
-    from depgraph.reports.export.perfetto import write_perfetto
-    from depgraph.system.output import new_file
-
-    with new_file(file, force=force) as temporary:
-        write_perfetto(timeline_of(scenario, plan), temporary)
-
-
-def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
+def _refuse_unused(what: str, options: Mapping[str, Any]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
         if what != _OTHERS:
@@ -375,11 +324,11 @@ def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -
             refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
-    elif mechanisms:
+    elif options["mechanisms"]:
         refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
     else:
         refuse_given({"costs"}, "needs --mechanism")
-        if schedule_name == "serial":
+        if options["schedule_name"] == "serial":
             refuse_given({"priority"}, "needs a dataflow schedule")
 
 
@@ -390,6 +339,5 @@ def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]
 
     found = find_mechanisms(names)
     if names and len(found) != 1:
-        message = "a schedule needs one mechanism: name one, with its parameters"
-        raise click.UsageError(message)
+        raise click.UsageError("a schedule needs one mechanism: name one, with its parameters")
     return schedule_of(scenario, found[0] if names else None, parse_costs(costs))

@@ -6,77 +6,55 @@ import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from depgraph.cli.options.shared import (
-    DEFAULT_STORE,
-    STORE_VARIABLE,
     Command,
     deps_option,
     details_option,
+    empty_option,
     force_option,
     format_option,
+    given_options,
     is_quiet,
+    jobs_option,
+    output_option,
+    outside_option,
     print_report,
     wrote,
 )
-from depgraph.cli.options.values import JOBS, KernelRange
+from depgraph.cli.options.values import KERNEL_RANGE, PATH, size
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
 
 
-def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    from depgraph.errors import ModelError
-    from depgraph.system.memory import parse_size
-
-    try:
-        return None if value is None else parse_size(value)
-    except ModelError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-_OPTIONS_OF_TRACES = {
+_OF_TRACES = {
     "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
     "allow_damaged", "allow_empty", "memory_profile",
 }  # fmt: skip
 
 
-def _refuse_options_of_traces() -> None:
-    """Refuse what would have no effect on a program that is described, not traced."""
-    context = click.get_current_context()
-    given = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in _OPTIONS_OF_TRACES
-        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        message = f"{', '.join(given)}: for traces, not for described programs"
-        raise click.UsageError(message)
+_OF_ANALYSIS = ("kernels", "jobs", "memory_limit", "allow_damaged", "allow_empty")
 
 
 @click.command("extract", cls=Command)
 @click.argument("trace", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_STORE, show_default=True,
-    envvar=STORE_VARIABLE, metavar="STORE", help="Folder to write.",
-)  # fmt: skip
+@output_option
 @click.option(
     "--granularity", type=click.Choice(["1", "32", "128"]), default="1", show_default=True,
     help="Track bytes, 32-byte sectors or 128-byte lines. Above 1, false sharing adds edges.",
 )  # fmt: skip
 @deps_option
 @click.option(
-    "--kernels", type=KernelRange(), default=(None, None), metavar="A:B",
+    "--kernels", type=KERNEL_RANGE, default=(None, None), metavar="A:B",
     help="Only kernels A to B - 1, in launch order from 0.",
 )  # fmt: skip
-@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
+@jobs_option
 @click.option(
-    "--memory-limit", metavar="SIZE", callback=_parse_size,
+    "--memory-limit", type=size(), metavar="SIZE",
     help="Memory limit, such as 512MiB or 8GiB [default: half of what is free]. "
     "Footprints beyond it are spilled to files beside the store.",
 )  # fmt: skip
@@ -95,43 +73,23 @@ def _refuse_options_of_traces() -> None:
     help="Find where inside blocks dependences are needed, by reading an NVBit log again.",
 )  # fmt: skip
 @click.option(
-    "--memory-profile", metavar="FILE", type=click.Path(path_type=Path),
+    "--memory-profile", metavar="FILE", type=PATH,
     help="Of a recorded PyTorch program: what its caching allocator did, from a trace of "
     "torch.profiler with profile_memory=True.",
 )  # fmt: skip
-@click.option(
-    "--allow-outside", is_flag=True,
-    help="Read kernel files that a kernelslist names outside its own folder.",
-)  # fmt: skip
+@outside_option
 @click.option(
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
-@click.option(
-    "--allow-empty", is_flag=True,
-    help="Accept a trace without any access to global memory.",
-)  # fmt: skip
+@empty_option
 @force_option
 @details_option
 @format_option
 def command(
-    trace: tuple[str, ...],
-    output: Path,
-    granularity: str,
-    kinds: frozenset[str] | None,
-    kernels: tuple[int | None, int | None],
-    jobs: int | None,
-    memory_limit: int | None,
-    resume: bool,
-    scheduler: str | None,
-    memory_profile: Path | None,
-    allow_outside: bool,
-    positions: bool,
-    allow_damaged: bool,
-    allow_empty: bool,
-    force: bool,
-    form: str,
-) -> None:
+    trace: tuple[str, ...], output: Path, kinds: frozenset[str] | None, force: bool, form: str,
+    **options: Any,
+) -> None:  # fmt: skip
     """Read a trace, find which block depends on which, write a store.
 
     TRACE is the standard output of a program under NVBit's mem_trace, an Accel-Sim trace (a
@@ -139,14 +97,13 @@ def command(
     compressed (xz, gz, zst). - reads standard input. FILE.toml describes a program instead of
     tracing it.
     """
-    from depgraph.cli.phases import PhaseClock
-    from depgraph.cli.progress import input_progress
+    from depgraph.cli.progress import PhaseClock, input_progress
     from depgraph.extraction.pipeline import analyse
     from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.recording.trace import Recording
     from depgraph.parsers.workload import is_workload
-    from depgraph.store.files import not_a_store
+    from depgraph.store.tables import not_a_store
     from depgraph.store.writer import write_store
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.output import refuse_existing, stable_path
@@ -158,38 +115,38 @@ def command(
         if len(trace) > 1:
             message = f"a described program is one file: {len(trace)} inputs were given"
             raise click.UsageError(message)
-        _refuse_options_of_traces()
+        if given := [words[0] for words in given_options(_OF_TRACES)]:
+            raise click.UsageError(f"{', '.join(given)}: for traces, not for described programs")
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
-    if positions and granularity != "1":
-        message = "--positions needs --granularity 1"
-        raise click.UsageError(message)
+    positions, memory_profile = options["positions"], options["memory_profile"]
+    if positions and options["granularity"] != "1":
+        raise click.UsageError("--positions needs --granularity 1")
     clock = PhaseClock()
-    partial = output.with_name(f"{output.name}.partial") if resume else None
-    opened = open_trace(trace, allow_outside=allow_outside, memory_limit=memory_limit)
+    partial = output.with_name(f"{output.name}.partial") if options["resume"] else None
+    opened = open_trace(
+        trace, allow_outside=options["allow_outside"], memory_limit=options["memory_limit"]
+    )
     if memory_profile is not None:
         if not isinstance(opened, Recording):
             message = "--memory-profile goes with a recording (depgraph record --keep)"
             raise click.UsageError(message)
         opened.take_memory_profile(memory_profile)
+    scheduler = options["scheduler"]
     with (
         cluster_workers(scheduler) if scheduler else nullcontext() as workers,
         input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,
     ):
         extraction = analyse(
             opened,
-            granularity=int(granularity),
+            granularity=int(options["granularity"]),
             kinds=kinds or ALL_KINDS,
-            kernels=kernels,
-            jobs=jobs,
             workers=workers,
-            memory_limit=memory_limit,
             scratch=output.absolute().parent,
             resume=partial,
-            allow_damaged=allow_damaged,
-            allow_empty=allow_empty,
             on_progress=on_progress,
             on_phase=clock,
+            **{name: options[name] for name in _OF_ANALYSIS},
         )
     with extraction:
         if positions:
@@ -211,7 +168,7 @@ def print_summary(
     extraction: Extraction, form: str, store: Path, *, seconds: float | None = None
 ) -> None:
     """Print what an extraction has found."""
-    from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
+    from depgraph.reports.tables.trace_reports import PAIRS_SHOWN, extract_summary
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN
     summary = extract_summary(extraction, seconds=seconds, pairs_shown=shown, store=store)
@@ -221,7 +178,6 @@ def print_summary(
 def _extract_workload(
     path: Path, output: Path, kinds: frozenset[str], form: str, *, force: bool
 ) -> None:
-    """Write the store of a described program."""
     from dataclasses import replace
 
     from depgraph.parsers.workload import read_workload

@@ -23,15 +23,16 @@ def command(form: str) -> None:
     kernels written anew, research hardware or a simulator. For each its rule, what it costs, and
     where that comes from. Use them with: depgraph bound --sms N --mechanism all
     """
-    from depgraph.mechanisms import MECHANISMS
+    from depgraph.mechanisms.registry import known_mechanisms
     from depgraph.reports.tables.mechanism_tables import (
         mechanism_names,
         mechanisms_report,
         mechanisms_text,
     )
 
+    known = known_mechanisms()
     if form == "table":
         describe = mechanisms_text if wants_details() else mechanism_names
-        click.echo(describe(MECHANISMS.values()), nl=False)
+        click.echo(describe(known), nl=False)
     else:
-        print_report(mechanisms_report(MECHANISMS.values()), form)
+        print_report(mechanisms_report(known), form)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from depgraph.cli.options.shared import Command, details_option, format_option, print_report
+from depgraph.cli.options.values import PATH
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command("overlap", cls=Command)
-@click.argument(
-    "profiles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PROFILE..."
-)
+@click.argument("profiles", nargs=-1, required=True, type=PATH, metavar="PROFILE...")
 @click.option(
-    "--isolated", multiple=True, type=click.Path(path_type=Path), metavar="PROFILE",
+    "--isolated", multiple=True, type=PATH, metavar="PROFILE",
     help="Where the same kernels ran with nothing of the other side beside them: one for all "
     "ranks, or one each.",
 )  # fmt: skip
@@ -45,19 +47,9 @@ def command(
     RCCL and copies between GPUs are communication. Shares above 100 % are not cut off.
     """
     from depgraph.analysis.communication_overlap import overlapped
-    from depgraph.errors import ProfileError
-    from depgraph.parsers.profiles import read_profile
-    from depgraph.reports.tables.overlap_table import overlap_report
-    from depgraph.timing.profile import KernelProfile
+    from depgraph.parsers.profiles import read_kernel_profile
+    from depgraph.reports.tables.side_by_side_tables import overlap_report
 
-    def read(paths: tuple[Path, ...]) -> list[KernelProfile]:
-        found = []
-        for path in paths:
-            profile = read_profile(path)
-            if not isinstance(profile, KernelProfile):
-                raise ProfileError(path, "has times of blocks, not a timeline of kernels")
-            found.append(profile)
-        return found
-
-    found = overlapped(read(profiles), read(isolated), communication=communication)
+    measured = [[read_kernel_profile(path) for path in paths] for paths in (profiles, isolated)]
+    found = overlapped(*measured, communication=communication)
     print_report(overlap_report(found, rows if form in ("table", "markdown") else None), form)

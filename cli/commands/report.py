@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.mechanisms import hypothetical_option, mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     contention_option,
+    hypothetical_option,
     invocation_of,
+    mechanism_options,
     memory_option,
     model_options,
-    on_size,
-    scenario_from,
-    timed_scenario_from,
+    parse_costs,
+    scenario_of,
+    sized_scenario_of,
     wall_option,
 )
 from depgraph.cli.options.shared import (
     FORMATS,
     Command,
-    deps_option,
     force_option,
     group_option,
     is_quiet,
@@ -42,22 +42,19 @@ from depgraph.cli.options.thresholds import (
     github_option,
     metric_option,
     threshold_options,
-    thresholds_from,
+    thresholds_of,
 )
-from depgraph.cli.options.values import SMS, Pair
+from depgraph.cli.options.values import PAIR, PATH, SMS
 from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from depgraph.analysis.study import Study
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.suite import SuiteRequest, Task
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.reports.ci import Threshold
-    from depgraph.reports.export.perfetto import Flows
     from depgraph.reports.tables.table import Report
 
 DEFAULT_FOLDER = "depgraph.report"
@@ -67,7 +64,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @stores_argument
 @click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU's].")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+    "-o", "--output", type=PATH, metavar="DIR",
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
 )  # fmt: skip
 @click.option(
@@ -78,20 +75,19 @@ DEFAULT_FOLDER = "depgraph.report"
 @github_option
 @metric_option("Print this number alone, as for a badge, and write no folder.")
 @threshold_options
-@click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
+@click.option("--pair", type=PAIR, help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
     help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100000.",
 )  # fmt: skip
 @click.option(
-    "--coarse", type=click.Path(path_type=Path), metavar="STORE",
+    "--coarse", type=PATH, metavar="STORE",
     help="The same trace extracted with --granularity 32 or 128: shows what false sharing costs.",
 )  # fmt: skip
 @mechanism_options
 @hypothetical_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @group_option("name")
-@deps_option
 @model_options
 @contention_option
 @memory_option
@@ -99,18 +95,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @suite_options
 @force_option
 def command(
-    *,
-    stores: tuple[Path, ...],
-    output: Path | None,
-    form: str | None,
-    top: int,
-    github: bool,
-    metric: str | None,
-    show: bool,
-    force: bool,
-    jobs: int | None,
-    scheduler: str | None,
-    **options: Any,
+    *, stores: tuple[Path, ...], output: Path | None, form: str | None, **options: Any
 ) -> int | None:
     """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
@@ -125,34 +110,29 @@ def command(
     code is 1 then.
     """
     from depgraph.cli.suite import suite_of
+    from depgraph.system.output import stable_path
 
+    metric, github, top = options["metric"], options["github"], options["top"]
     if output is None and form is None and metric is None:
         output = Path(DEFAULT_FOLDER)
-    if output is not None:
-        from depgraph.system.output import stable_path
-
-        output = stable_path(output)
-    suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
+    output = None if output is None else stable_path(output)
+    suite = suite_of(stores, jobs=options["jobs"], scheduler=options["scheduler"])
     if metric is not None and (form is not None or output is not None or github):
         message = "--metric prints one number: it goes with none of --format, -o, --github"
         raise click.UsageError(message)
-    _check_output(output, show=show, force=force, is_suite=suite is not None)
+    _check_output(output, options, is_suite=suite is not None)
     if suite is not None:
-        return _suite(
-            suite, output, form, top, github=github, show=show, force=force,
-            has_thresholds=bool(options["fail_below"] or options["fail_above"]),
-            mechanisms=options["mechanisms"],
-        )  # fmt: skip
+        return _report_suite(suite, output, form, options)
     if metric is not None:
-        _print_metric(stores[0], metric, **options)
+        _print_metric(stores[0], metric, options)
         return None
-    found, report, missed = _answer(stores[0], **options)
+    found, report, missed = _answer(stores[0], options)
     _print(report, form, top)
     if github:
         _append(report, f"{clean_text(found.title)} on {size_text(found.sms)}", top)
     if output is not None:
-        _write(found, report, output, top=top, force=force, **_of_folder(options))
-        _wrote_page(output, show=show)
+        _write(found, report, output, options)
+        _wrote_page(output, show=options["show"])
     fail_threshold(missed)
     return None
 
@@ -164,42 +144,23 @@ def _append(report: Report, what: str, top: int) -> None:
     append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
 
 
-_OF_ANSWERS = ("pair", "flows", "coarse", "mechanisms", "costs", "group_by")
-
-
-def _print_metric(
-    path: Path,
-    metric: str,
-    *,
-    sms: int | None,
-    kinds: frozenset[str] | None,
-    fail_below: tuple[tuple[str, float], ...],
-    fail_above: tuple[tuple[str, float], ...],
-    **options: Any,
-) -> None:
+def _print_metric(path: Path, metric: str, options: Mapping[str, Any]) -> None:
     from depgraph.analysis.compare_stores import metrics_on
     from depgraph.reports.ci import missed_thresholds, one_number
-    from depgraph.store.store import Store
 
-    model = {name: value for name, value in options.items() if name not in _OF_ANSWERS}
-    metrics = metrics_on(on_size(timed_scenario_from(Store(path), kinds, **model), sms))
+    metrics = metrics_on(sized_scenario_of(path, options))
     click.echo(one_number(metrics[metric]))
-    fail_threshold(missed_thresholds(thresholds_from(fail_below, fail_above), metrics))
+    fail_threshold(missed_thresholds(thresholds_of(options), metrics))
 
 
-def suite_results(
-    task: Task, stores: tuple[Path, ...], **options: Any
-) -> tuple[list[ProgramResult], list[str]]:
+def suite_results(task: Task, options: Mapping[str, Any]) -> tuple[list[ProgramResult], list[str]]:
     """Return what a suite shows of one program and the thresholds it missed; write its report."""
     from depgraph.analysis.suite import result_of_study
 
-    for other in ("output", "form", "github", "metric", "show", "force", "jobs", "scheduler"):
-        options.pop(other)
-    top = options.pop("top")
-    found, report, missed = _answer(stores[0], **options)
+    found, report, missed = _answer(options["stores"][0], options)
     if task.output:
         with _one_at_a_time:
-            _write(found, report, Path(task.output), top=top, force=False, **_of_folder(options))
+            _write(found, report, Path(task.output), {**options, "force": False})
     return [result_of_study(task.program.name, task.program.store, found)], missed
 
 
@@ -207,87 +168,73 @@ def suite_results(
 _one_at_a_time = threading.Lock()
 
 
-def _of_folder(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pair": options["pair"], "flows": options["flows"]}
-
-
-def _answer(
-    path: Path,
-    *,
-    fail_below: tuple[tuple[str, float], ...],
-    fail_above: tuple[tuple[str, float], ...],
-    pair: tuple[int, int] | None,
-    flows: Flows,
-    **options: Any,
-) -> tuple[Study, Report, list[str]]:
+def _answer(path: Path, options: Mapping[str, Any]) -> tuple[Study, Report, list[str]]:
     """Work out what one store answers, and which thresholds it misses."""
     from depgraph.reports.ci import missed_thresholds
     from depgraph.reports.page.study_report import study_report
+    from depgraph.reports.tables.suite_table import threshold_lines
 
-    del pair, flows  # of the folder
-    found = _study(path, **options)
-    thresholds = thresholds_from(fail_below, fail_above)
+    found = _study(path, options)
+    report, thresholds = study_report(found), thresholds_of(options)
     missed = missed_thresholds(thresholds, found.metrics)
-    return found, _with_thresholds(study_report(found), thresholds, missed), missed
+    if thresholds:
+        report = replace(
+            report,
+            headline=[*threshold_lines(missed), *report.headline],
+            facts={**report.facts, "thresholds_missed": len(missed)},
+        )
+    return found, report, missed
 
 
-def _write(found: Study, report: Report, folder: Path, **settings: Any) -> None:
+def _write(study: Study, report: Report, folder: Path, options: Mapping[str, Any]) -> None:
     from depgraph.reports.page.folder import write_report
     from depgraph.system.workers import available_jobs
 
+    chosen = {name: options[name] for name in ("top", "pair", "flows", "force")}
     left_out = write_report(
-        found, folder, report, place_checked=True, jobs=available_jobs(), **settings
+        study, folder, report, place_checked=True, jobs=available_jobs(), **chosen
     )
     if left_out:
         say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
 
 
-def _suite(
-    request: SuiteRequest,
-    output: Path | None,
-    form: str | None,
-    top: int,
-    *,
-    github: bool,
-    show: bool,
-    force: bool,
-    has_thresholds: bool,
-    mechanisms: tuple[str, ...],
+def _report_suite(
+    request: SuiteRequest, output: Path | None, form: str | None, options: Mapping[str, Any]
 ) -> int:
     from depgraph.cli.suite import run_suite
     from depgraph.mechanisms import find_mechanisms
-    from depgraph.reports.page.suite_folder import report_folders, suite_folder, write_suite
+    from depgraph.reports.page.folder import report_folders, suite_folder, write_suite
     from depgraph.reports.tables.suite_table import suite_report
     from depgraph.system.text import counted
 
-    drawn = [mechanism.label for mechanism in find_mechanisms(mechanisms)]
-    with nullcontext() if output is None else suite_folder(output, force=force) as folder:
-        names = [program.name for program in request.programs]
+    top, names = options["top"], [program.name for program in request.programs]
+    drawn = [mechanism.label for mechanism in find_mechanisms(options["mechanisms"])]
+    in_folder = nullcontext() if output is None else suite_folder(output, force=options["force"])
+    with in_folder as folder:
         places = report_folders(names)
         done = run_suite(request, [str(folder / p) for p in places.values()] if folder else [])
-        report = suite_report(done.suite, missed=done.missed if has_thresholds else None)
+        report = suite_report(done.suite, missed=done.missed if thresholds_of(options) else None)
         if folder is not None:
             write_suite(done.suite, report, places, folder, top=top, drawn=drawn)
     _print(report, form, top)
-    if github:
+    if options["github"]:
         _append(report, counted(len(names), "program"), top)
     if output is not None:
-        _wrote_page(output, show=show)
+        _wrote_page(output, show=options["show"])
     code = done.exit_code()
     fail_threshold(done.missed, code or EXIT_THRESHOLD)
     return code
 
 
-def _check_output(output: Path | None, *, show: bool, force: bool, is_suite: bool) -> None:
-    from depgraph.reports.page.folder import not_a_report
-    from depgraph.reports.page.suite_folder import not_a_suite
+def _check_output(output: Path | None, options: Mapping[str, Any], *, is_suite: bool) -> None:
+    from depgraph.reports.page.folder import not_a_report, not_a_suite
     from depgraph.system.output import refuse_existing
 
     if output is not None:
-        refuse_existing(output, force=force, not_ours=not_a_suite if is_suite else not_a_report)
-    elif show:
-        message = "--open: there is no page without -o DIR"
-        raise click.UsageError(message)
+        not_ours = not_a_suite if is_suite else not_a_report
+        refuse_existing(output, force=options["force"], not_ours=not_ours)
+    elif options["show"]:
+        raise click.UsageError("--open: there is no page without -o DIR")
 
 
 def _print(report: Report, form: str | None, top: int) -> None:
@@ -298,60 +245,31 @@ def _print(report: Report, form: str | None, top: int) -> None:
         print_report(report.cut(top if form in {"table", "markdown"} else None), form)
 
 
-def _study(
-    store: Path,
-    *,
-    sms: int | None,
-    kinds: frozenset[str] | None,
-    coarse: Path | None,
-    mechanisms: tuple[str, ...],
-    hypothetical: bool,
-    costs: tuple[str, ...],
-    group_by: str,
-    **model: Any,
-) -> Study:
+def _study(store: Path, options: Mapping[str, Any]) -> Study:
     from depgraph.analysis.study import study
     from depgraph.mechanisms import find_mechanisms
-    from depgraph.store.store import Store
 
-    scenario = on_size(timed_scenario_from(Store(store), kinds, **model), sms)
-    drawn = find_mechanisms(mechanisms, hypothetical=hypothetical)
-    every = find_mechanisms(["all"], hypothetical=hypothetical)
+    hypothetical, coarse = options["hypothetical"], options["coarse"]
+    scenario = sized_scenario_of(store, options)
+    drawn = find_mechanisms(options["mechanisms"], hypothetical=hypothetical)
     names = {m.name for m in drawn}
+    others = find_mechanisms(["all"], hypothetical=hypothetical)
     coarser = None
     if coarse is not None:
-        coarser = scenario_from(Store(coarse), kinds, **model).graph
-        coarser = _same_blocks(coarser, scenario.graph, coarse)
+        coarser = scenario_of(coarse, options).graph
+        if coarser.first_block.tolist() != scenario.graph.first_block.tolist():
+            raise ModelError(f"{coarse}: holds other kernels or blocks; extract the same trace")
     with step_progress(quiet=is_quiet()) as steps:
         return study(
             scenario,
-            mechanisms=[m for m in every if m.name not in names],
+            mechanisms=[m for m in others if m.name not in names],
             drawn=drawn,
-            costs=parse_costs(costs),
+            costs=parse_costs(options["costs"]),
             coarse=coarser,
             invocation=invocation_of(store),
-            group_by=group_by,
+            group_by=options["group_by"],
             steps=steps,
         )
-
-
-def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGraph:
-    if coarse.first_block.tolist() != graph.first_block.tolist():
-        raise ModelError(f"{path}: holds other kernels or blocks; extract the same trace")
-    return coarse
-
-
-def _with_thresholds(
-    report: Report, thresholds: Sequence[Threshold], missed: Sequence[str]
-) -> Report:
-    if not thresholds:
-        return report
-    said = [f"threshold missed: {line}" for line in missed] or ["all thresholds are met"]
-    return replace(
-        report,
-        headline=[*said, *report.headline],
-        facts={**report.facts, "thresholds_missed": len(missed)},
-    )
 
 
 def _wrote_page(folder: Path, *, show: bool) -> None:

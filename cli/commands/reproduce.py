@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from depgraph.cli.options.shared import Command, force_option, format_option, print_report, wrote
+from depgraph.cli.options.values import PATH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from depgraph.reproduce.figures import Inputs, Reproduction
 
 _PICTURES = (".png", ".svg")
@@ -18,7 +20,7 @@ _PICTURES = (".png", ".svg")
 @click.command("reproduce", cls=Command)
 @click.argument("name", required=False)
 @click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE",
+    "--plot", "picture", type=PATH, metavar="FILE",
     help="Draw ours over the paper's too, as FILE.png or FILE.svg.",
 )  # fmt: skip
 @format_option
@@ -31,13 +33,12 @@ def command(name: str | None, picture: Path | None, form: str, *, force: bool) -
     Nothing is downloaded, and no GPU is needed.
     """
     from depgraph.reports.tables.reproduced_table import experiments_report, reproduction_report
-    from depgraph.reproduce.experiments import reproduce
     from depgraph.reproduce.figures import read_published
+    from depgraph.reproduce.papers import reproduce
     from depgraph.system.output import refuse_existing
 
     if picture is not None and name is None:
-        message = "--plot needs the NAME of what to draw"
-        raise click.UsageError(message)
+        raise click.UsageError("--plot needs the NAME of what to draw")
     if picture is not None and picture.suffix not in _PICTURES:
         message = f"--plot writes {' or '.join(_PICTURES)}, not {picture.suffix or picture.name!r}"
         raise click.UsageError(message)
@@ -62,14 +63,14 @@ def packaged() -> Inputs:
     return Inputs(sample_path, read_workload, read_times)
 
 
-def _draw(found: Reproduction, file: Path, *, force: bool) -> None:
+def _draw(reproduction: Reproduction, file: Path, *, force: bool) -> None:
     from depgraph.reports.plots import reproduced
     from depgraph.reports.plots.style import house_style, save
     from depgraph.system.output import new_file
 
     with new_file(file, force=force) as temporary:
         with house_style():
-            plot = reproduced.plot(found)
+            plot = reproduced.plot(reproduction)
             save(plot, temporary.parent)
         (temporary.parent / plot.name).with_suffix(file.suffix).replace(temporary)
     wrote(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,17 +13,15 @@ from depgraph.cli.options.model import (
     OF_PROFILE,
     invocation_of,
     model_options,
-    on_size,
     refuse_given,
     refuse_others,
-    scenario_from,
-    timed_scenario_from,
+    scenario_of,
+    sized_scenario_of,
 )
 from depgraph.cli.options.shared import (
     DEFAULT_STORE,
     STORE_VARIABLE,
     Command,
-    deps_option,
     format_option,
     group_option,
     print_report,
@@ -32,7 +30,8 @@ from depgraph.cli.options.values import SMS
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
-    from depgraph.cli.options.model import ModelOptions
+    from collections.abc import Mapping
+
     from depgraph.reports.tables.table import Report
     from depgraph.store.store import Store
 
@@ -56,17 +55,10 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
 @group_option(None)
-@deps_option
 @model_options
 @format_option
 def command(
-    words: tuple[str, ...],
-    cusync: bool,
-    sms: int | None,
-    group_by: str | None,
-    kinds: frozenset[str] | None,
-    form: str,
-    **model: Unpack[ModelOptions],
+    words: tuple[str, ...], cusync: bool, group_by: str | None, form: str, **options: Any
 ) -> None:
     """Look inside a store: kernels, pairs, the critical path, buffers, a block.
 
@@ -76,36 +68,38 @@ def command(
     K:B: what block B of kernel K touches, what it waits for, what waits for it, and why. The store
     may stand before or after them.
     """
+    from depgraph.analysis.cusync_policies import cheapest_policies
+    from depgraph.analysis.renaming import renaming_steps, study_renaming
     from depgraph.graph.queries import critical_path
     from depgraph.reports.tables import show_tables
+    from depgraph.reports.tables.buffer_table import buffers_report
+    from depgraph.reports.tables.mechanism_tables import policies_report
     from depgraph.store.companions import recorded_times
     from depgraph.store.store import Store
 
     path, subject, block = _split(words)
-    store = Store(path)
+    store, is_whole = Store(path), form in {"json", "csv"}
     if cusync and subject != "pairs":
-        message = "--cusync needs pairs"
-        raise click.UsageError(message)
-    if sms is not None and not cusync and subject != "buffers":
-        message = "--sms needs buffers or pairs --cusync"
-        raise click.UsageError(message)
+        raise click.UsageError("--cusync needs pairs")
+    if options["sms"] is not None and not cusync and subject != "buffers":
+        raise click.UsageError("--sms needs buffers or pairs --cusync")
     if group_by is not None and (cusync or subject not in _GROUPED):
-        message = "--group-by needs kernels or pairs"
-        raise click.UsageError(message)
+        raise click.UsageError("--group-by needs kernels or pairs")
     if subject == "kernels":
         refuse_others("kernels", "what_ifs", *OF_PROFILE)
-        if model["what_ifs"] and (model["timing"] or recorded_times(store)):
+        if options["what_ifs"] and (options["timing"] or recorded_times(store)):
             message = "--what-if does not go with kernels that have times: they are as measured"
             raise click.UsageError(message)
-        report = _kernels(store, kinds, group_by, model)
+        report = _kernels(store, group_by, options)
     elif cusync:
-        report = _policies(store, kinds, sms, model)
+        scenario = sized_scenario_of(store, options)
+        report = policies_report(cheapest_policies(scenario), scenario)
     elif subject == "pairs":
         refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
-        report = _pairs(store, kinds, group_by, model)
+        report = _pairs(store, group_by, options)
     elif subject == "path":
         refuse_given({"launch"}, "does not go with path")
-        scenario = scenario_from(store, kinds, **model)
+        scenario = scenario_of(store, options)
         report = show_tables.path_report(
             critical_path(scenario.bound_graph, scenario.least_durations),
             scenario.kernels,
@@ -114,74 +108,50 @@ def command(
         )
     elif subject == "buffers":
         refuse_given({"launch"}, "does not go with buffers")
-        report = _buffers(store, kinds, sms, model, is_whole=form in {"json", "csv"})
+        scenario = sized_scenario_of(store, options)
+        found = study_renaming(scenario)
+        steps = renaming_steps(found, invocation_of(path))
+        report = buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
     else:
         refuse_others("block", "kinds")
+        graph, footprints = store.graph(options["kinds"]), store.footprints()
         report = show_tables.block_report(
-            store.graph(kinds), store.footprints(), store.kernels, *block,
-            is_whole=form in {"json", "csv"},
-        )  # fmt: skip
+            graph, footprints, store.kernels, *block, is_whole=is_whole
+        )
     print_report(report, form)
 
 
-def _kernels(
-    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
-) -> Report:
+def _kernels(store: Store, group_by: str | None, options: Mapping[str, Any]) -> Report:
     from depgraph.analysis.kernel_groups import group_kernels, kernel_times
-    from depgraph.reports.tables import group_tables, show_tables
+    from depgraph.reports.tables import show_tables
     from depgraph.store.companions import recorded_times
 
-    is_timed = model["timing"] is not None or recorded_times(store) is not None
-    if group_by is None and not model["what_ifs"] and not is_timed:
+    is_timed = options["timing"] is not None or recorded_times(store) is not None
+    if group_by is None and not options["what_ifs"] and not is_timed:
         return show_tables.kernels_report(store.kernels)
-    scenario = scenario_from(store, kinds, **model)
+    scenario = scenario_of(store, options)
     if group_by is not None:
         groups = group_kernels(scenario, group_by)
-        return group_tables.groups_report(groups, group_by, scenario.unit)
+        return show_tables.groups_report(groups, group_by, scenario.unit)
     return show_tables.kernels_report(
         scenario.kernels, scenario.sites, kernel_times(scenario), scenario.unit
     )
 
 
-def _pairs(
-    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
-) -> Report:
+def _pairs(store: Store, group_by: str | None, options: Mapping[str, Any]) -> Report:
     from depgraph.analysis.kernel_groups import group_names, group_pairs
-    from depgraph.reports.tables import group_tables, show_tables
+    from depgraph.reports.tables import show_tables
 
-    if group_by is None and kinds is None and not model["what_ifs"]:
+    if group_by is None and options["kinds"] is None and not options["what_ifs"]:
         return show_tables.pairs_report(
             store.pairs, store.kernels, {c.number: c.what for c in store.copies}
         )
-    scenario = scenario_from(store, kinds, **model)
+    scenario = scenario_of(store, options)
     pairs = scenario.graph.pairs()
     if group_by is None:
         return show_tables.pairs_report(pairs, scenario.kernels, scenario.graph.copies)
     groups = group_pairs(pairs, {**group_names(scenario, group_by), **scenario.graph.copies})
-    return group_tables.pair_groups_report(groups, group_by)
-
-
-def _policies(
-    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions
-) -> Report:
-    from depgraph.analysis.cusync_policies import cheapest_policies
-    from depgraph.reports.tables.mechanism_tables import policies_report
-
-    scenario = on_size(timed_scenario_from(store, kinds, **model), sms)
-    return policies_report(cheapest_policies(scenario), scenario)
-
-
-def _buffers(
-    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions, *,
-    is_whole: bool,
-) -> Report:  # fmt: skip
-    from depgraph.analysis.renaming import renaming_steps, study_renaming
-    from depgraph.reports.tables.buffer_table import buffers_report
-
-    scenario = on_size(timed_scenario_from(store, kinds, **model), sms)
-    found = study_renaming(scenario)
-    steps = renaming_steps(found, invocation_of(store.path))
-    return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
+    return show_tables.pair_groups_report(groups, group_by)
 
 
 def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
@@ -191,18 +161,15 @@ def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
     if not at:
         hints = filter(None, (did_you_mean(word, _SUBJECTS) for word in rest))
         listed = f"; give one of {', '.join(_SUBJECTS)}"
-        message = f"nothing to show{next(hints, listed)}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"nothing to show{next(hints, listed)}")
     subject = rest.pop(at[-1])  # a store may be called like one
     place = next((word for word in rest if _PLACE.fullmatch(word)), None)
     if subject == "block":
         if place is None:
-            message = "give one block as K:B, such as 3:17"
-            raise click.UsageError(message)
+            raise click.UsageError("give one block as K:B, such as 3:17")
         rest.remove(place)
     if len(rest) > 1:
-        message = f"unexpected argument {in_short(rest[1])!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"unexpected argument {in_short(rest[1])!r}")
     path = Path(rest[0] if rest else os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     kernel, block = map(int, place.split(":")) if subject == "block" and place else (0, 0)
     return path, subject, (kernel, block)

@@ -6,31 +6,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, refuse_given
+from depgraph.cli.options.model import memory_option, model_options, refuse_given, timed_scenario_of
 from depgraph.cli.options.shared import (
     Command,
-    deps_option,
     details_option,
     format_option,
     is_quiet,
     print_report,
     stores_argument,
 )
-from depgraph.cli.options.values import SmCounts
+from depgraph.cli.options.values import SM_COUNTS
 from depgraph.cli.progress import step_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-_MOST_WINDOW = 1024
-_MOST_HASHES = 64
+_MOST_WINDOW, _MOST_HASHES = 1024, 64
 
 
 @click.command("sweep-hints", cls=Command)
 @stores_argument
 @click.option(
-    "--sms", type=SmCounts(), default="8,16,32,64,132", show_default=True,
+    "--sms", type=SM_COUNTS, default="8,16,32,64,132", show_default=True,
     help="SM counts to take the mean over.",
 )  # fmt: skip
 @click.option(
@@ -41,7 +39,6 @@ _MOST_HASHES = 64
               metavar="N", help="Kernels that are admitted and unfinished at a time.")  # fmt: skip
 @click.option("--hashes", type=click.IntRange(1, _MOST_HASHES), default=4, show_default=True,
               metavar="N", help="Hashes of a filter.")  # fmt: skip
-@deps_option
 @model_options
 @memory_option
 @details_option
@@ -53,9 +50,8 @@ def command(
     sort: str,
     window: int,
     hashes: int,
-    kinds: frozenset[str] | None,
     form: str,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Say what a kilobyte of filter over software hints buys, and which hints are worth it.
 
@@ -65,16 +61,12 @@ def command(
     launches, in the geometric mean. JSON and CSV have every point.
     """
     from depgraph.analysis.hint_sweep import sweep_hints
-    from depgraph.cli.options.model import timed_scenario_from
     from depgraph.reports.tables.hint_sweep_table import hint_sweep_report
-    from depgraph.store.store import Store
 
     if len(stores) > 1:
         refuse_given({"timing"}, "is of one program: give one store, or record times with each")
     with step_progress(quiet=is_quiet()) as steps:
-        programs = [
-            (path.stem, timed_scenario_from(Store(path), kinds, contention="none", **model))
-            for path in stores
-        ]
+        options["contention"] = "none"
+        programs = [(path.stem, timed_scenario_of(path, options)) for path in stores]
         found = sweep_hints(programs, sms, sort=sort, window=window, hashes=hashes, steps=steps)
     print_report(hint_sweep_report(found), form)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from depgraph.cli.options.model import profile_options, read_times, warn, where_from
 from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
+from depgraph.cli.options.values import PATH
 
 if TYPE_CHECKING:
-    from depgraph.cli.options.model import ProfileOptions
+    from pathlib import Path
 
 
 @click.command("timing", cls=Command)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @store_argument
 @profile_options
 @format_option
-def command(
-    file: Path,
-    store: Path,
-    form: str,
-    **options: Unpack[ProfileOptions],
-) -> None:
+def command(file: Path, store: Path, form: str, **options: Any) -> None:
     """Show which measured kernel of FILE is which kernel of STORE.
 
     FILE is a PyTorch profiler trace, an nsys, ncu or nvprof export, a simulator's log, or a table
@@ -40,7 +35,7 @@ def command(
     from depgraph.scenario.of_store import Request, fitted_times
     from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
-    from depgraph.timing.estimates import Estimates
+    from depgraph.timing.durations import Estimates
 
     opened = Store(store)
     request = Request(read_profile=read_times, where=where_from(options))

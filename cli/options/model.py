@@ -1,83 +1,58 @@
-"""Options that say which GPU and which durations a schedule is for, and what they come to."""
+"""Options that say which program runs on which GPU, for how long, and by which mechanisms."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.shared import given_options, say, together
-from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, Time, wrong_usage
+from depgraph.cli.options.shared import deps_option, given_options, say, together
+from depgraph.cli.options.values import BANDWIDTH, ID, OCCUPANCY, PATH, SMS, TIME, reading
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from depgraph.analysis.next_steps import Invocation
+    from depgraph.mechanisms import Quantity
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
-    from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
+
 ONE_GPU = "--gpu and --gpu-file: give one of them"
 
 
-class ProfileOptions(TypedDict):
-    """What `profile_options` hands to a command."""
-
-    device: int | None
-    process: int | None
-    context: int | None
-    stream: int | None
-    iteration: str
-    allow_mismatch: bool
+# Parameters that say which profile, and what of it, is meant; and all that say which scenario is.
+OF_PROFILE = ("timing", "device", "process", "context", "stream", "iteration", "allow_mismatch")
+OF_SCENARIO = frozenset({
+    *OF_PROFILE, "kinds", "measured_sms", "gpu", "gpu_file", "fixed_occupancy", "launch",
+    "what_ifs", "ignore_waits_inside", "contention", "memory_bandwidth", "wall",
+})  # fmt: skip
 
 
-class ModelOptions(ProfileOptions):
-    """What `model_options` hands to a command."""
-
-    timing: Path | None
-    measured_sms: int | None
-    gpu: str | None
-    gpu_file: Path | None
-    fixed_occupancy: int | None
-    launch: LaunchChoice
-    what_ifs: tuple[Statement, ...]
-    ignore_waits_inside: bool
-    contention: NotRequired[Contention | None]
-    memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
-    wall: NotRequired[float | None]
-
-
-def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
+def _read_launch(text: str) -> LaunchChoice:
     from depgraph.timing.launch_model import parse_launch
 
-    with wrong_usage():
-        return parse_launch(value)
+    return parse_launch(text)
 
 
-def _parse_what_ifs(
-    _: click.Context, __: click.Parameter, value: tuple[str, ...]
-) -> tuple[Statement, ...]:
-    if not value:
-        return ()
+def _read_what_if(text: str) -> Statement:
     from depgraph.scenario.what_if import parse_what_if
 
-    with wrong_usage():
-        return tuple(parse_what_if(text) for text in value)
+    return parse_what_if(text)
 
 
-def _known_gpu(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.endswith(".toml"):
-        from depgraph.gpu.model import load_gpu
+def _read_gpu(text: str) -> str:
+    from depgraph.gpu.model import load_gpu
 
-        with wrong_usage():
-            load_gpu(value)
-    return value
+    if not text.endswith(".toml"):
+        load_gpu(text)
+    return text
 
 
 profile_options = together(
@@ -99,8 +74,9 @@ profile_options = together(
     ),
 )  # fmt: skip
 model_options = together(
+    deps_option,
     click.option(
-        "--timing", type=click.Path(path_type=Path), metavar="FILE",
+        "--timing", type=PATH, metavar="FILE",
         help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
         "or a table of kernel,duration_us or kernel,block,duration_us.",
     ),
@@ -110,11 +86,11 @@ model_options = together(
         help="SMs of the GPU that kernel times were measured on [default: the profile's].",
     ),
     click.option(
-        "--gpu", metavar="NAME", callback=_known_gpu,
+        "--gpu", metavar="NAME", callback=reading(_read_gpu),
         help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
     ),
     click.option(
-        "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
+        "--gpu-file", type=PATH, metavar="TOML",
         help="GPU model of your own.",
     ),
     click.option(
@@ -122,14 +98,14 @@ model_options = together(
         help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
     ),
     click.option(
-        "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+        "--launch", "--launch-gap", "launch", default="none", callback=reading(_read_launch),
         metavar="none|gpu|measured|HOST,GAP,NODE",
         help="Launch costs: none (default), from the GPU's model, from the profile, or "
         "times in the durations' unit: the host's for each launch, the GPU's before each "
         "kernel, a CUDA graph's for each node.",
     ),
     click.option(
-        "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
+        "--what-if", "what_ifs", multiple=True, callback=reading(_read_what_if),
         metavar="STATEMENT",
         help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
         "'merge=3,4', 'gap=0'. May be repeated.",
@@ -141,7 +117,7 @@ model_options = together(
     ),
 )  # fmt: skip
 memory_option = click.option(
-    "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+    "--memory-bandwidth", type=BANDWIDTH, metavar="GB/s|gpu",
     help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
     "cannot hold cross the bus at this rate.",
 )  # fmt: skip
@@ -153,13 +129,13 @@ contention_option = click.option(
 )  # fmt: skip
 """For a command that predicts."""
 wall_option = click.option(
-    "--wall", type=Time(), metavar="TIME",
+    "--wall", type=TIME, metavar="TIME",
     help="How long an iteration of the profile takes without a profiler, such as 2.3ms.",
 )  # fmt: skip
 """For a command that says how long the program takes now."""
 
 
-def where_from(options: ProfileOptions) -> Where:
+def where_from(options: Mapping[str, Any]) -> Where:
     """Return which kernels of a profile the options name."""
     from depgraph.timing.matched_profile import PICKS
     from depgraph.timing.profile import Where
@@ -168,20 +144,18 @@ def where_from(options: ProfileOptions) -> Where:
     if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
         message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
-    return Where(
-        options["device"], options["process"], options["context"], options["stream"], iteration
-    )
+    named = {what: options[what] for what in ("device", "process", "context", "stream")}
+    return Where(**named, iteration=iteration)
 
 
-def scenario_from(
-    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
-) -> Scenario:
+def scenario_of(store: Store | Path, options: Mapping[str, Any]) -> Scenario:
     """Put together what a store and the options describe: every command does it here."""
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
+    from depgraph.store.store import Store
 
     request = Request(
-        kinds=kinds,
+        kinds=options["kinds"],
         times=options["timing"],
         read_profile=read_times,
         where=where_from(options),
@@ -196,18 +170,14 @@ def scenario_from(
         memory_gb_per_s=options.get("memory_bandwidth"),
         wall_us=options.get("wall"),
     )
-    return Scenario.of_store(store, request, tell=warn)
+    opened = Store(store) if isinstance(store, Path) else store
+    return Scenario.of_store(opened, request, tell=warn)
 
 
-def gpu_of(options: ModelOptions) -> str | Path | None:
-    """Return the name or the file of the GPU that the options ask for; None where they do not.
-
-    Raises
-    ------
-    click.UsageError
-        If they ask for two.
-    """
-    gpu, gpu_file = options["gpu"], options["gpu_file"]
+def gpu_of(options: Mapping[str, Any]) -> str | Path | None:
+    """Return the name or the file of the GPU that the options ask for; None where they do not."""
+    gpu: str | None = options["gpu"]
+    gpu_file: Path | None = options["gpu_file"]
     if gpu and gpu_file:
         raise click.UsageError(ONE_GPU)
     return gpu_file or gpu
@@ -235,24 +205,28 @@ def invocation_of(path: Path) -> Invocation:
     """Return how the user asked about a store, so that next steps can ask the same way."""
     from depgraph.analysis.next_steps import Invocation
 
-    return Invocation(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
+    return Invocation(str(path), given_options(OF_SCENARIO))
 
 
-def timed_scenario_from(
-    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
-) -> Scenario:
-    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup."""
+def timed_scenario_of(store: Store | Path, options: Mapping[str, Any]) -> Scenario:
+    """As `scenario_of`, but refuse a program whose blocks take no time: it has no speedup."""
     from depgraph.errors import ModelError
 
-    scenario = scenario_from(store, kinds, **options)
+    scenario = scenario_of(store, options)
     if len(scenario.durations) and not scenario.durations.any():
         changed = ", changed by --what-if" if options["what_ifs"] else ""
+        path = store if isinstance(store, Path) else store.path
         message = (
-            f"{store.path}: no block takes any time ({scenario.timing.source}{changed}): pass "
+            f"{path}: no block takes any time ({scenario.timing.source}{changed}): pass "
             "--timing FILE with times above 0"
         )
         raise ModelError(message)
     return scenario
+
+
+def sized_scenario_of(store: Store | Path, options: Mapping[str, Any]) -> Scenario:
+    """As `timed_scenario_of`, on as many SMs as given, else on those of the GPU."""
+    return on_size(timed_scenario_of(store, options), options["sms"])
 
 
 def sizes_or_default(scenario: Scenario, sizes: Sequence[float] | None) -> Sequence[float]:
@@ -285,16 +259,9 @@ def _gpu_of_profile(scenario: Scenario) -> str:
         return ""
 
 
-OF_PROFILE = (
-    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
-)  # fmt: skip
-"""Parameters that say which profile, and what of it, is meant."""
-
-
 def refuse_others(subject: str, *used: str) -> None:
     """Refuse what the user gave of options about the program and its times, but for `used`."""
-    names = {*ModelOptions.__annotations__, "kinds"} - {*used}
-    refuse_given(names, f"does not go with {subject}")
+    refuse_given(OF_SCENARIO - {*used}, f"does not go with {subject}")
 
 
 def refuse_given(names: Collection[str], reason: str) -> None:
@@ -303,4 +270,50 @@ def refuse_given(names: Collection[str], reason: str) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"{parameter.opts[0]} {reason}")
+            long = next(name for name in parameter.opts if name.startswith("--"))
+            raise click.UsageError(f"{long} {reason}")
+
+
+def _read_names(text: str) -> tuple[str, ...]:
+    from depgraph.mechanisms import find_mechanisms, split_names
+
+    names = tuple(split_names(text))
+    # What the user wrote is read later: whatever is wrong there is no wrong usage.
+    find_mechanisms(n for n in names if ":" not in n and not n.endswith(".toml"))
+    return names
+
+
+def _read_cost(text: str) -> str:
+    parse_costs([text])
+    return text
+
+
+mechanism_options = together(
+    click.option(
+        "--mechanism", "mechanisms", metavar="NAME[,...]",
+        callback=reading(_read_names, missing=()),
+        help="Mechanisms to compare, or all; MODULE:CLASS or FILE.toml for one of "
+        "your own. See: depgraph mechanisms.",
+    ),
+    click.option(
+        "--cost", "costs", multiple=True, metavar="M.COST=VALUE", callback=reading(_read_cost),
+        help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
+    ),
+)  # fmt: skip
+
+
+hypothetical_option = click.option(
+    "--hypothetical", is_flag=True,
+    help="Let --mechanism all show what ships for other GPUs or kernels, too.",
+)  # fmt: skip
+
+
+def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
+    """Read the values of --cost."""
+    from depgraph.mechanisms import parse_cost
+
+    changed: dict[str, dict[str, Quantity]] = {}
+    for text in costs:
+        mechanism, name, quantity = parse_cost(text)
+        changed.setdefault(mechanism, {})[name] = quantity
+    return changed

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from depgraph.cli.first_run import announce_first_run
-from depgraph.cli.options.values import JOBS, ROWS
+from depgraph.cli.options.values import JOBS, PATH, ROWS
+from depgraph.cli.progress import announce_first_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,7 +28,6 @@ PIPED_WIDTH = 80
 NARROWEST = 40
 _GIVEN = "given"
 _MESSAGES = "messages"
-_DETAILS = "details"
 
 
 class Command(click.Command):
@@ -40,9 +39,9 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
-                         callback=_set_quiet, help="Print only errors on stderr."),
+                         callback=_note, help="Print only errors on stderr."),
             click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
-                         callback=_set_verbose, help="Print on stderr how long each phase takes."),
+                         callback=_note, help="Print on stderr how long each phase takes."),
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
@@ -55,21 +54,33 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, now that the options have said whether it may speak."""
         announce_first_run(quiet=is_quiet())
+        if ctx.meta["verbose"]:
+            _log_to_stderr()
+        _import_numpy()
         return super().invoke(ctx)
 
 
-def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta["quiet"] = value
+def _import_numpy() -> None:
+    """Import it without a thread for each core: starting these takes longer than a command."""
+    named = "OPENBLAS_NUM_THREADS"
+    is_ours = named not in os.environ
+    os.environ.setdefault(named, "1")
+    import numpy  # noqa: F401, ICN001
+
+    if is_ours:
+        del os.environ[named]  # it is not for programs that we run
 
 
-def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta["verbose"] = value
-    if value:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("depgraph: %(message)s"))
-        logger = logging.getLogger("depgraph")
-        logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    ctx.meta[parameter.name or ""] = value
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("depgraph: %(message)s"))
+    logger = logging.getLogger("depgraph")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
 
 
 def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
@@ -129,13 +140,9 @@ def _default_stores(
     return value or (_default_store(context, parameter, None),)
 
 
-def _set_details(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta[_DETAILS] = value
-
-
 def wants_details() -> bool:
     """Tell whether all is to be shown; commands without --details always show all."""
-    return bool(click.get_current_context().meta.get(_DETAILS, True))
+    return bool(click.get_current_context().meta.get("details", True))
 
 
 def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
@@ -143,23 +150,33 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
         return None
     kinds = frozenset(part.strip().upper() for part in value.split(","))
     if not kinds <= {"RAW", "WAR", "WAW", "REUSE"}:
-        message = f"{value!r} is not a list of raw, war, waw, reuse"
-        raise click.BadParameter(message)
+        raise click.BadParameter(f"{value!r} is not a list of raw, war, waw, reuse")
     return kinds
 
 
-_FOLDER = click.Path(path_type=Path)
-
-store_argument = click.argument("store", required=False, type=_FOLDER, callback=_default_store)
+store_argument = click.argument("store", required=False, type=PATH, callback=_default_store)
 stores_argument = click.argument(
-    "stores", nargs=-1, type=_FOLDER, metavar="[STORE]...", callback=_default_stores
+    "stores", nargs=-1, type=PATH, metavar="[STORE]...", callback=_default_stores
 )
+output_option = click.option(
+    "-o", "--output", type=PATH, default=DEFAULT_STORE, show_default=True,
+    envvar=STORE_VARIABLE, metavar="STORE", help="Folder to write.",
+)  # fmt: skip
+jobs_option = click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
+outside_option = click.option(
+    "--allow-outside", is_flag=True,
+    help="Read kernel files that a kernelslist names outside its own folder.",
+)  # fmt: skip
+empty_option = click.option(
+    "--allow-empty", is_flag=True,
+    help="Accept a trace without any access to global memory.",
+)  # fmt: skip
 format_option = click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
     help="How to write the result.",
 )  # fmt: skip
 details_option = click.option(
-    "--details", is_flag=True, expose_value=False, callback=_set_details,
+    "--details", is_flag=True, expose_value=False, callback=_note,
     help="Show all tables and assumptions, not only the first screen.",
 )  # fmt: skip
 top_option = click.option(
@@ -210,8 +227,8 @@ def print_report(report: Report, form: str, *, details: bool | None = None) -> N
 
 def wrote(path: Path) -> None:
     """Tell where a result is and how large."""
-    from depgraph.reports.tables.table import show_bytes
     from depgraph.system.output import folder_bytes
+    from depgraph.system.text import show_bytes
 
     size = folder_bytes(path) if path.is_dir() else path.stat().st_size
     say(f"Wrote {path} ({show_bytes(size)})")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import ModelOptions
+from depgraph.cli.options.model import OF_SCENARIO
 from depgraph.cli.options.shared import DEFAULT_STORE
 from depgraph.errors import SuiteError
 from depgraph.system.described import DescribedFile, Field, anything, items, text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SUFFIX = ".toml"
-PROGRAM_OPTIONS = frozenset({"sms", "kinds", *ModelOptions.__annotations__})
+PROGRAM_OPTIONS = OF_SCENARIO | {"sms"}
 """Parameters that say which program on which GPU is meant: a suite file may state them."""
 _INSTEAD = {"gpu": "gpu_file", "gpu_file": "gpu"}
 _STORE_SUFFIX = ".out"
@@ -59,7 +59,7 @@ def programs_of(command: click.Command, paths: Sequence[Path]) -> list[Program] 
 
 def _stores_in(folder: Path) -> Iterator[Path]:
     """Yield the stores in a folder that is none itself, broken ones too."""
-    from depgraph.store.files import is_store
+    from depgraph.store.tables import is_store
 
     if not folder.is_dir() or is_store(folder):
         return
@@ -103,8 +103,6 @@ _ABOUT = (
 
 
 class _SuiteFile(DescribedFile):
-    """Reads a suite file."""
-
     _TOP_LINE = None
 
     def __init__(self, path: Path, command: click.Command) -> None:
@@ -118,11 +116,9 @@ class _SuiteFile(DescribedFile):
         self._stating = [Field(key, anything, "") for key in self._options]
 
     def error(self, found: str, hint: str, line: int | None) -> SuiteError:
-        """Return what a fault is raised as."""
         return SuiteError(self.path, found, hint, line=line)
 
     def programs(self) -> list[Program]:
-        """Return the programs that the file names."""
         if "kernel" in self.content:
             hint = "make a store of it first with: depgraph extract"
             raise self.error("describes one program, not a suite", hint, None)

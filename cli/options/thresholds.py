@@ -11,11 +11,11 @@ import click
 
 from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.shared import Function, together
-from depgraph.cli.options.values import OptionType
+from depgraph.cli.options.values import Value
 from depgraph.system.limits import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.reports.ci import Threshold
 
@@ -50,21 +50,16 @@ class RenamedOption(click.Option):
         self.opts = shown
 
 
-class MetricLimit(OptionType):
-    """A metric and a limit: ``upper_bound=1.5``."""
-
-    name = "METRIC=VALUE"
-
-    def read(self, text: str) -> tuple[str, float]:
-        """Return the metric and the limit."""
-        name, equals, value = text.partition("=")
-        metric = _FORMER_NAMES.get(name.strip(), name.strip())
-        if not equals or metric not in METRICS:
-            raise ValueError(f"is not a limit: give METRIC=VALUE, METRIC: {', '.join(METRICS)}")
-        limit = number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
-        if limit is None:
-            raise ValueError("is not a limit: the value is not a number")
-        return metric, limit
+def _read_limit(text: str) -> tuple[str, float]:
+    """Read ``upper_bound=1.5``: the metric and the limit."""
+    name, equals, value = text.partition("=")
+    metric = _FORMER_NAMES.get(name.strip(), name.strip())
+    if not equals or metric not in METRICS:
+        raise ValueError(f"is not a limit: give METRIC=VALUE, METRIC: {', '.join(METRICS)}")
+    limit = number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
+    if limit is None:
+        raise ValueError("is not a limit: the value is not a number")
+    return metric, limit
 
 
 def metric_option(help_text: str, default: str | None = None) -> Callable[[Function], Function]:
@@ -80,8 +75,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 def _check_summary(_: click.Context, __: click.Parameter, value: bool) -> bool:
     if value and not os.environ.get(SUMMARY_VARIABLE):
-        message = f"--github: ${SUMMARY_VARIABLE} is not set"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--github: ${SUMMARY_VARIABLE} is not set")
     return value
 
 
@@ -102,29 +96,30 @@ def append_summary(write: Callable[[int], str]) -> None:
         summary.write(text)
 
 
+_LIMIT = Value("METRIC=VALUE", _read_limit)
 threshold_options = together(
     click.option(
         "--fail-below", cls=RenamedOption, former="--fail-under",
-        type=MetricLimit(), multiple=True,
+        type=_LIMIT, multiple=True,
         help="Exit with 3 if the metric is below the value. METRIC is one of "
         f"{', '.join(METRICS)}. May be repeated.",
     ),
     click.option(
         "--fail-above", cls=RenamedOption, former="--fail-over",
-        type=MetricLimit(), multiple=True,
+        type=_LIMIT, multiple=True,
         help="Exit with 3 if the metric is above the value.",
     ),
 )  # fmt: skip
 
 
-def thresholds_from(
-    under: Sequence[tuple[str, float]], over: Sequence[tuple[str, float]]
-) -> list[Threshold]:
+def thresholds_of(options: Mapping[str, Any]) -> list[Threshold]:
     """Return the thresholds that the options set."""
     from depgraph.reports.ci import Threshold
 
-    return [Threshold(metric, limit, is_least=True) for metric, limit in under] + [
-        Threshold(metric, limit, is_least=False) for metric, limit in over
+    return [
+        Threshold(metric, limit, is_least=name == "fail_below")
+        for name in ("fail_below", "fail_above")
+        for metric, limit in options[name]
     ]
 
 

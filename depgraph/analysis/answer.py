@@ -8,28 +8,20 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from depgraph.analysis.bound import BoundTable, bound
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
-from depgraph.analysis.findings import Findings
-from depgraph.analysis.next_steps import AS_USUAL
-from depgraph.analysis.outcome import limits_of
-from depgraph.analysis.run_times import times_of
-from depgraph.analysis.suite import results_of_bounds, results_of_comparison
-from depgraph.analysis.verdict import verdict_of
-from depgraph.system.steps import NOBODY
+from depgraph.analysis.findings import AsLaunched, Findings, Prediction
+from depgraph.analysis.next_steps import AS_USUAL, Invocation, Step
+from depgraph.analysis.outcome import Bound, limits_of
+from depgraph.analysis.run_times import Times, times_of
+from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
+from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.analysis.as_launched import AsLaunched
-    from depgraph.analysis.next_steps import Invocation
-    from depgraph.analysis.outcome import Bound
-    from depgraph.analysis.predictions import Prediction
-    from depgraph.analysis.run_times import Times
     from depgraph.analysis.suite import ProgramResult
-    from depgraph.analysis.verdict import Verdict
     from depgraph.mechanisms import Mechanism
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
-    from depgraph.system.steps import Steps
 
 
 Table = TypeVar("Table", BoundTable, Comparison)
@@ -70,8 +62,8 @@ def answer_bound(
     """Bound the speedup on GPU sizes, as `bound` does, and conclude."""
     table = bound(scenario, sizes, steps=steps)
     steps.begin("verdict", 1)
-    found = Findings(_concluded_on(scenario, sizes), invocation, table.bounds)
-    return Answer(table, conclusion_of(found))
+    facts = Findings(_concluded_on(scenario, sizes), invocation, table.bounds)
+    return Answer(table, conclusion_of(facts))
 
 
 def answer_mechanisms(
@@ -86,8 +78,8 @@ def answer_mechanisms(
     """Compare mechanisms on GPU sizes, as `compare_mechanisms` does, and conclude."""
     table = compare_mechanisms(scenario, sizes, mechanisms, costs=costs, steps=steps)
     steps.begin("verdict", 1)
-    found = Findings(_concluded_on(scenario, sizes), invocation, table.limits)
-    return Answer(table, conclusion_of(found))
+    facts = Findings(_concluded_on(scenario, sizes), invocation, table.limits)
+    return Answer(table, conclusion_of(facts))
 
 
 def _concluded_on(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
@@ -97,26 +89,28 @@ def _concluded_on(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
     return scenario.on(whole if whole in sizes else (counted or sizes)[-1])
 
 
-def conclusion_of(found: Findings) -> Conclusion:
+def conclusion_of(facts: Findings) -> Conclusion:
     """Make a verdict; what its rules work out on the way is plain values from here on."""
-    verdict = verdict_of(found)
-    times = times_of(found, separate_buffers=verdict.names_buffers)
+    verdict = verdict_of(facts)
+    times = times_of(facts, separate_buffers=verdict.names_buffers)
     return Conclusion(
-        sms=found.scenario.sms,
+        sms=facts.scenario.sms,
         verdict=verdict,
-        launched=found.launched,
-        predictions=found.known_predictions,
-        bound=found.bound,
-        renamed=found.renamed,
+        launched=facts.launched,
+        predictions=facts.known_predictions,
+        bound=facts.bound,
+        renamed=facts.renamed,
         times=times,
     )
 
 
 def program_results(
-    program: str, store: str, scenario: Scenario, found: Answer[BoundTable] | Answer[Comparison]
+    program: str, store: str, scenario: Scenario, answer: Answer[BoundTable] | Answer[Comparison]
 ) -> list[ProgramResult]:
     """Return what a suite shows of an answer: a result for each GPU size."""
-    table = found.table
+    from depgraph.analysis.suite import results_of_bounds, results_of_comparison
+
+    table = answer.table
     if isinstance(table, BoundTable):
         results = results_of_bounds(program, store, table)
     else:
@@ -124,6 +118,56 @@ def program_results(
         renamed = scenario.with_kinds(kinds) if kinds else scenario
         limits = [limits_of(renamed.on(b.sms).without_launches()) for b in table.limits]
         results = results_of_comparison(program, store, table, limits)
-    concluded = found.conclusion
+    concluded = answer.conclusion
     verdicts = {concluded.sms: concluded.verdict.text}
     return [replace(result, verdict=verdicts.get(result.sms, "")) for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What keeps a program slow, and what to do next."""
+
+    rules: tuple[str, ...]  # names of the rules that apply
+    sentences: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """All sentences."""
+        return " ".join(self.sentences)
+
+    @property
+    def names_buffers(self) -> bool:
+        """Whether it says that buffers are to be kept apart."""
+        return BUFFERS in self.rules
+
+
+def conclude(scenario: Scenario, invocation: Invocation | None = None) -> Verdict:
+    """Say what keeps a program slow.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    invocation : Invocation, optional
+        How the user asked, for the commands among the next steps.
+    """
+    return verdict_of(Findings(scenario, invocation or AS_USUAL))
+
+
+def verdict_of(facts: Findings) -> Verdict:
+    """As `conclude`, from what has been found."""
+    rules = []
+    for topic in Topic:
+        first = next((r for r in RULES if r.topic is topic and r.applies(facts)), None)
+        rules += [first] if first else []
+    # What launches cost the first line has said already.
+    later = sorted(rules, key=lambda rule: rule.topic is Topic.LAUNCHES)
+    changes = [step for rule in rules for step in rule.steps(facts) if not step.command]
+    looks = [step for rule in later for step in rule.steps(facts) if step.command]
+    steps = changes + looks
+    return Verdict(
+        tuple(rule.name for rule in rules),
+        tuple(rule.says(facts) for rule in rules),
+        tuple(dict.fromkeys(steps)),
+    )

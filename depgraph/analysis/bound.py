@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.basis import Basis
-from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.analysis.launch_costs import launch_costs
-from depgraph.analysis.outcome import Paths, limits_of, outcome_of
+from depgraph.analysis.outcome import Bound, Outcome, Paths, launch_costs, limits_of, outcome_of
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.costs import charges_of
-from depgraph.mechanisms.dataflow import Dataflow
-from depgraph.mechanisms.serial import Serial, serial
-from depgraph.scenario.scenario import Scenario
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import Dataflow, Serial, serial
+from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.schedule.policy import PRIORITIES, Rules
 from depgraph.schedule.schedule import Schedule
-from depgraph.system.steps import NOBODY
-from depgraph.system.workers import available_jobs
+from depgraph.system.workers import NOBODY, Steps, available_jobs
 from depgraph.timing.durations import default_durations
 
 if TYPE_CHECKING:
@@ -30,8 +26,58 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from depgraph.analysis.outcome import Bound, Outcome
-    from depgraph.system.steps import Steps
+    from depgraph.scenario.contention import Trust
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What all numbers of an answer rest on."""
+
+    unit: str  # of all times
+    durations: str  # where they come from
+    gpu: str  # whose limits apply
+    gpu_is_assumed: bool  # nobody named it
+    occupancy: tuple[int, int]  # least and most resident blocks per SM among the kernels
+    # kernels, blocks: of the program
+    kernels: int
+    blocks: int
+    # dependences, known_kinds: kinds that count, and all that the graph knows, such as
+    # "RAW,WAR,WAW"
+    dependences: str
+    known_kinds: str
+    # launches_cost, has_contention: whether launches cost anything, and blocks of one SM slow each
+    # other in predictions
+    launches_cost: bool
+    has_contention: bool
+    measured: MeasuredSchedule | None  # how the program ran when it was profiled
+    # assumptions, uncertain: what times and limits rest on; what of the dependences is not certain
+    assumptions: tuple[str, ...]
+    uncertain: tuple[str, ...]
+    trust: Trust | None  # how far predictions can be trusted; None where durations are no times
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Basis:
+        """Take from a scenario what its numbers rest on."""
+        graph = scenario.graph
+        of_kernels = scenario.occupancy[scenario.is_kernel].tolist()
+        return cls(
+            unit=scenario.unit,
+            durations=scenario.timing.source,
+            gpu=scenario.resources.gpu.name,
+            gpu_is_assumed=scenario.resources.gpu_is_assumed,
+            occupancy=(min(of_kernels, default=1), max(of_kernels, default=1)),
+            kernels=len(scenario.kernels),
+            blocks=graph.n_blocks,
+            dependences=scenario.dependences,
+            known_kinds=",".join(kind for kind in KIND_NAMES if kind in graph.known_kinds),
+            launches_cost=not scenario.launch.is_off,
+            has_contention=scenario.sharing is not None,
+            measured=scenario.measured,
+            assumptions=scenario.assumptions,
+            uncertain=tuple(scenario.uncertainty.notes),
+            trust=scenario.trust,
+        )
+
 
 MANY_SIZES = 8
 """More sizes than this are a curve: one line each, one dataflow schedule each."""
@@ -44,19 +90,11 @@ _LAUNCHES = "bounds, schedules and curves leave launch costs out, which are stat
 
 @dataclass(frozen=True, slots=True)
 class BoundTable:
-    """Bounds for several GPU sizes and choices of dependences.
-
-    Attributes
-    ----------
-    basis : Basis
-        What they rest on.
-    notes : tuple of str
-        What bounds count and what they leave out.
-    """
+    """Bounds for several GPU sizes and choices of dependences."""
 
     bounds: tuple[Bound, ...]
-    basis: Basis
-    notes: tuple[str, ...]
+    basis: Basis  # what they rest on
+    notes: tuple[str, ...]  # what bounds count and what they leave out
 
     @property
     def unit(self) -> str:
@@ -125,8 +163,7 @@ def bound_one(
         if math.isinf(scenario.sms):
             plan, rules = _without_limit(mechanism.label, scenario), Rules()
         else:
-            charges = charges_of(mechanism, {}, scenario)
-            plan, rules = run_mechanism(mechanism, scenario, charges)
+            plan, rules = run_mechanism(mechanism, scenario)
         return outcome_of(mechanism, plan, rules, (), limits, scenario)
 
     first = outcome_of(Serial(), serially, Rules(), (), limits, scenario)

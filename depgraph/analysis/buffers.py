@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
-from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints, renumbered
+from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
 from depgraph.graph.builder import assemble, join_order
-from depgraph.graph.kinds import ALL_KINDS
-from depgraph.graph.lists import concatenate_lists
+from depgraph.graph.graph_jit import SALT, mix64
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
+from depgraph.graph.lists import concatenate_lists, distinct
 from depgraph.system.text import clean_text
-from depgraph.trace.records import WRITE
+from depgraph.trace.records import WRITE, Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
-    from depgraph.trace.records import Allocation
 
 BLOCK_BYTES = 512
 """What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""
@@ -94,19 +95,11 @@ def find_buffers(scenario: Scenario) -> Reuse:
     graph = scenario.graph
     footprints = scenario.read_footprints().rounded(scenario.granularity, graph.n_blocks)
     spans = _written_together(footprints, graph)
-    n_buffers = len(spans[0])
     pieces, buffer = cut_to_spans(footprints, *spans)
     order = np.argsort(buffer, kind="stable")
     pieces, buffer = pieces.take(order), buffer[order]
-    ends = np.searchsorted(buffer, np.arange(n_buffers + 1))
-    found, graphs = [], []
-    for number in range(n_buffers):
-        own = pieces.take(slice(ends[number], ends[number + 1]))
-        described, reuse = _describe(number, own, scenario)
-        found.append(described)
-        if reuse is not None:
-            graphs.append((number, *reuse))
-    return Reuse(tuple(found), *_stacked(scenario, graphs))
+    parts = _parts(pieces, buffer, spans, scenario)
+    return Reuse(_described(pieces, buffer, parts, scenario), *_stacked(scenario, parts))
 
 
 def _written_together(
@@ -123,10 +116,8 @@ def _written_together(
         last + (last != np.iinfo(np.uint64).max),
         graph.n_operations,
     )
-    # A set of operations has the sum of random numbers of its members for a name.
-    numbers = np.random.default_rng(0).integers(
-        1, np.iinfo(np.uint64).max, graph.n_operations, np.uint64
-    )
+    # A set of operations has the sum of scrambled numbers of its members for a name.
+    numbers = mix64(np.arange(graph.n_operations, dtype=np.uint64), SALT)
     name = numbers[of_operation.block]
     address = np.concatenate([of_operation.start, of_operation.end])
     change = np.concatenate([name, np.uint64(0) - name])
@@ -142,65 +133,81 @@ def _written_together(
     return address[is_written], address[is_written + 1]
 
 
-def _describe(
-    number: int, pieces: Footprints, scenario: Scenario
-) -> tuple[Buffer, tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]] | None]:
-    """Describe a buffer; return what rests on it, but RAW, as a graph of its blocks, if any.
+class _Parts(NamedTuple):
+    """What rests on buffers, but RAW, as if each had operations and blocks of its own."""
 
-    That graph comes with the number in the program of each of its operations and of its blocks.
-    """
+    graph: BlockGraph  # its kernel numbers are those of its operations
+    # What these are in the program, and the buffer of each operation.
+    operations: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    buffer: NDArray[np.int64]
+
+
+def _parts(
+    pieces: Footprints, buffer: NDArray[np.int64],
+    spans: tuple[NDArray[np.uint64], NDArray[np.uint64]], scenario: Scenario,
+) -> _Parts:  # fmt: skip
+    """Sweep over the pieces of buffers once: an operation is another one in each buffer."""
     graph = scenario.graph
-    is_write = pieces.kind == WRITE
-    operation = graph.operation_of_block[pieces.block]
-    writers, readers = np.unique(operation[is_write]), np.unique(operation[~is_write])
-    start, end = pieces.start[is_write], pieces.end[is_write]
-    of_writer = join_footprints(
-        operation[is_write], pieces.kind[is_write], start, end, graph.n_operations
+    n = graph.n_operations
+    blocks, block = np.unique(buffer * graph.n_blocks + pieces.block, return_inverse=True)
+    buffer, blocks = np.divmod(blocks, graph.n_blocks)
+    operations, operation = np.unique(
+        buffer * n + graph.operation_of_block[blocks], return_inverse=True
     )
-    together = join_footprints(np.zeros(len(start), np.int32), pieces.kind[is_write], start, end, 1)
-    copies = sum(
-        factor * int((ranges.end - ranges.start).sum())
-        for factor, ranges in ((1, of_writer), (-1, together))
-    )
-    reuse, pairs = None, []
-    # What reads freed memory comes by its dependence without another writer.
-    is_ordered = writers[-1] > operation.min() or graph.frees is not None
-    if is_ordered and _REUSES & graph.kinds:
-        reuse = _reuse(pieces, scenario)
-        pairs = reuse[0].pairs()
-    described = Buffer(
-        number=number,
-        start=int(start.min()),
-        end=int(end.max()),
-        writers=tuple(graph.kernel[writers].tolist()),
-        readers=tuple(graph.kernel[readers].tolist()),
-        more_bytes=copies,
-        pairs=len(pairs),
-        war=sum(p.war for p in pairs),
-        waw=sum(p.waw for p in pairs),
-        reuse=sum(p.reuse for p in pairs),
-        allocated_by=_allocated_by(scenario.allocations, int(start.min()), int(end.max())),
-    )
-    return described, reuse if pairs else None
-
-
-def _reuse(
-    pieces: Footprints, scenario: Scenario
-) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]]:
-    """Find the dependences but RAW through some bytes, of the blocks that touch them alone."""
-    graph = scenario.graph
-    blocks, block = np.unique(pieces.block, return_inverse=True)
-    operations, member = np.unique(graph.operation_of_block[blocks], return_inverse=True)
-    operation: NDArray[np.int32] = member.astype(np.int32)
+    frees = graph.frees
+    if frees is not None:
+        frees, freed = cut_to_spans(frees, *spans)
+        place = np.searchsorted(operations, freed * n + frees.block).astype(np.int32)
+        frees = replace(frees, block=place).joined(len(operations) + 1)
+    buffer, operations = np.divmod(operations, n)
     own = Footprints(block.astype(np.int32), pieces.kind, pieces.start, pieces.end)
     space = None if graph.space is None else graph.space[operations]
-    place = np.searchsorted(operations, np.arange(graph.n_operations + 1)).astype(np.int32)
-    frees = renumbered(_frees_in(graph.frees, pieces), place, len(operations))
-    swept = sweep_spaces(own, operation, len(operations), space, frees)
-    first_block = np.searchsorted(operation, np.arange(len(operations) + 1))
-    found = build_graph(swept, first_block, graph.kernel[operations], frees)
-    found = found.with_kinds(_REUSES & graph.kinds)
-    return found, operations.astype(np.int64), blocks.astype(np.int64)
+    swept = sweep_spaces(own, operation.astype(np.int32), len(operations), space, frees)
+    numbers = np.arange(len(operations) + 1, dtype=np.int32)
+    found = build_graph(swept, np.searchsorted(operation, numbers), numbers[:-1], frees)
+    is_kept = np.array([name in _REUSES & graph.kinds for name in KIND_NAMES])
+    return _Parts(found.only_joins(is_kept[found.join_kind]), operations, blocks, buffer)
+
+
+def _described(
+    pieces: Footprints, buffer: NDArray[np.int64], parts: _Parts, scenario: Scenario
+) -> tuple[Buffer, ...]:
+    """Describe the buffers that these pieces are of, all buffers that there are."""
+    graph = scenario.graph
+    n_buffers = int(buffer.max(initial=-1)) + 1
+    is_write = pieces.kind == WRITE
+    writes, of_write = pieces.take(is_write), buffer[is_write]
+    key = buffer * graph.n_operations + graph.operation_of_block[pieces.block]
+    writers, writer = np.unique(key[is_write], return_inverse=True)
+    ends = np.arange(n_buffers + 1)
+
+    def kernels(keys: NDArray[np.int64]) -> list[tuple[int, ...]]:
+        buffers, operations = np.divmod(keys, graph.n_operations)
+        numbers, bounds = graph.kernel[operations].tolist(), np.searchsorted(buffers, ends).tolist()
+        return [tuple(numbers[low:high]) for low, high in pairwise(bounds)]
+
+    def written(of: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        return replace(writes, block=of.astype(np.int32)).joined(n).bytes_per_block(WRITE, n)
+
+    copies = np.zeros(n_buffers, np.int64)
+    np.add.at(copies, writers // graph.n_operations, written(writer, len(writers)))
+    copies -= written(of_write, n_buffers)
+    first = np.searchsorted(of_write, ends[:-1])
+    starts = np.minimum.reduceat(writes.start, first).tolist()
+    stops = np.maximum.reduceat(writes.end, first).tolist()
+    counts = np.zeros((n_buffers, 4), np.int64)
+    for pair in parts.graph.pairs():
+        counts[parts.buffer[pair.target]] += (1, pair.war, pair.waw, pair.reuse)
+    columns = zip(
+        starts, stops, kernels(writers), kernels(distinct(key[~is_write])), copies.tolist(),
+        *counts.T.tolist(), strict=True,
+    )  # fmt: skip
+    buffers = (Buffer(number, *row) for number, row in enumerate(columns))
+    return tuple(
+        replace(b, allocated_by=_allocated_by(scenario.allocations, b.start, b.end))
+        for b in buffers
+    )
 
 
 def _allocated_by(allocations: Sequence[Allocation], start: int, end: int) -> tuple[str, ...]:
@@ -210,36 +217,23 @@ def _allocated_by(allocations: Sequence[Allocation], start: int, end: int) -> tu
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _frees_in(frees: Footprints | None, pieces: Footprints) -> Footprints | None:
-    if frees is None:
-        return None
-    return frees.take((frees.start < pieces.end.max()) & (frees.end > pieces.start.min()))
-
-
-def _stacked(
-    scenario: Scenario,
-    graphs: list[tuple[int, BlockGraph, NDArray[np.int64], NDArray[np.int64]]],
-) -> tuple[BlockGraph, NDArray[np.int64]]:
+def _stacked(scenario: Scenario, parts: _Parts) -> tuple[BlockGraph, NDArray[np.int64]]:
     """Put the RAW dependences of a program and what rests on each buffer into one graph."""
-    program = scenario.graph
-    everything = np.arange(program.n_operations), np.arange(program.n_blocks)
-    parts = [(_NO_BUFFER, scenario.bound_graph.with_kinds({"RAW"}), *everything), *graphs]
-    set_operations, sets, sources, targets = [], [], [], []
-    n_sets = np.int32(0)
-    for _, part, operations, blocks in parts:
-        set_operations.append(operations[part.set_operation].astype(np.int32))
-        sets.append((part.set_offsets, blocks[part.set_blocks].astype(np.int32)))
-        sources.append((part.source_offsets, part.sources + n_sets))
-        targets.append((part.target_offsets, part.targets + n_sets))
-        n_sets += len(part.set_operation)
-    set_operation = np.concatenate(set_operations)
-    kind = np.concatenate([part.join_kind for _, part, *_ in parts])
-    label = np.repeat([number for number, *_ in parts], [len(p.join_kind) for _, p, *_ in parts])
-    ends = concatenate_lists(sources), concatenate_lists(targets)
+    raw = scenario.bound_graph.with_kinds({"RAW"})
+    more, operations, blocks, buffer = parts
+    n_sets = np.int32(len(raw.set_operation))
+    set_operation = np.append(raw.set_operation, operations[more.set_operation].astype(np.int32))
+    sets = more.set_offsets, blocks[more.set_blocks].astype(np.int32)
+    ends = (
+        concatenate_lists([raw.source_lists, (more.source_offsets, more.sources + n_sets)]),
+        concatenate_lists([raw.target_lists, (more.target_offsets, more.targets + n_sets)]),
+    )
+    kind = np.append(raw.join_kind, more.join_kind)
+    label = np.append(np.full(len(raw.join_kind), _NO_BUFFER), buffer[more.join_target_operation])
     stacked = assemble(
-        program.kernel,
-        program.first_block,
-        (set_operation, *concatenate_lists(sets)),
+        raw.kernel,
+        raw.first_block,
+        (set_operation, *concatenate_lists([raw.set_lists, sets])),
         kind,
         *ends,
     )

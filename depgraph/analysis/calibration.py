@@ -13,39 +13,61 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.analysis.measured_programs import (
+    MeasuredProgram,
+    Measurements,
+    chain_time,
     errors_by_family,
     graph_time,
     predict_graph,
+    predict_streams,
+    streams_time,
     with_launches,
 )
 from depgraph.errors import ModelError
-from depgraph.gpu.model import CONSTANTS, available_gpus, gpu_for_architecture, load_gpu
-from depgraph.gpu.sm_resources import DEFAULT_GPU, calibrated_gpu
-from depgraph.system.toml_file import toml_text
+from depgraph.gpu.model import (
+    CONSTANTS,
+    DEFAULT_GPU,
+    Gpu,
+    available_gpus,
+    calibrated_gpu,
+    gpu_for_architecture,
+    load_gpu,
+)
+from depgraph.system.described import toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from depgraph.analysis.measured_programs import MeasuredProgram, Measurements
-    from depgraph.gpu.model import Gpu
-    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.gpu.model import MeasuredErrors
     from depgraph.scenario.scenario import Scenario
 
     Errors = tuple[MeasuredErrors, ...]
 
-_SHARING = ("contention", "block_spread", "kernel_lead_us")
-# What tells most comes first, so that the others need not make up for it.
-_FITTED = (
-    *_SHARING, "graph_path_us", "graph_node_us", "graph_root_us", "graph_fork_us",
-    "graph_launch_us",
+_SHARING = (
+    "contention", "contention_gemm32", "contention_convolution", "contention_attention",
+    "contention_rows", "block_spread", "kernel_lead_us",
 )  # fmt: skip
+# Each constant is fitted to the measured time that tells it; of all, what tells most comes first,
+# so that the others need not make up for it.
+_OF_GRAPHS = (
+    *_SHARING, "graph_node_us", "graph_root_us", "graph_leaf_us", "graph_fork_us",
+    "graph_issue_us", "graph_launch_us",
+)  # fmt: skip
+_OF_CHAINS = ("graph_path_us", "graph_path_share")
+_OF_STREAMS = ("stream_turn_us", "stream_event_us", "stream_kernel_us")
+_FITTED = {
+    **dict.fromkeys(_OF_CHAINS, "serial"),
+    **dict.fromkeys(_OF_GRAPHS, "parallel"),
+    **dict.fromkeys(_OF_STREAMS, "streams_ahead"),
+}
+_PREDICT = {"serial": chain_time, "parallel": graph_time, "streams_ahead": streams_time}
 _FACTORS = (1.6, 1.25, 1.1)
 _FEWEST = 8
 # A constant moves by a factor of two only if a hundred programs are predicted better by 0.1 points,
 # and fewer, whose mean is less certain, by more: where they hardly tell, it stays.
 _INERTIA = 1e-2
 _LEAST, _MOST = 1 / 32, 32
-_LARGEST_SPREAD = 0.9
+_LARGEST_SHARE = 0.9
 _DIGITS = 3
 
 
@@ -56,6 +78,7 @@ class Calibration:
     gpu: Gpu  # with the constants, and the errors for programs that they were not fitted to
     start: Gpu  # the same with the constants that the search began with
     constants_of: str  # the GPU that these are of
+    taken_over: tuple[str, ...]  # constants of that GPU of which these measurements tell nothing
     measurements: Measurements
     fitted: Errors  # for the programs that the constants were fitted to
     before: Errors  # with the constants of `start`, for programs that none were fitted to
@@ -102,22 +125,26 @@ def calibrate(
             f"{len(halves[1])} to check with: at least {_FEWEST} of each are needed"
         )
         raise ModelError(message)
-    start = _with_all_constants(gpu)
+    usual = load_gpu(DEFAULT_GPU)
+    missing = {n: getattr(usual, n) for n in CONSTANTS if getattr(gpu, n) is None}
+    start = replace(gpu, **missing)
     search = _Search(halves[0], start)
     constants = search.run(on_round)
-    found = with_constants(start, constants)
+    fitted = with_constants(start, constants)
 
     def errors(programs: Sequence[MeasuredProgram], of: Gpu) -> Errors:
         graphs = (predict_graph(p, of) for p in programs)
         chains = (predict_graph(p, of, as_chain=True) for p in programs)
-        return errors_by_family(measurements.gpu, [*graphs, *chains])
+        streams = filter(None, (predict_streams(p, of) for p in programs))
+        return errors_by_family(measurements.gpu, [*graphs, *chains, *streams])
 
     return Calibration(
-        gpu=replace(found, errors=errors(halves[1], found)),
+        gpu=replace(fitted, errors=errors(halves[1], fitted)),
         start=start,
         constants_of=calibrated_gpu(gpu).name,
+        taken_over=tuple(name for name in CONSTANTS if name not in search.told),
         measurements=measurements,
-        fitted=errors(halves[0], found),
+        fitted=errors(halves[0], fitted),
         before=errors(halves[1], start),
     )
 
@@ -138,8 +165,13 @@ def to_toml(calibration: Calibration) -> str:
         f"depgraph calibrate on {of.gpu}, fitted to {sum(p.half == 0 for p in of.programs)} of "
         f"{len(of.programs)} programs{f' ({machine})' if machine else ''}"
     )
-    numbers = ", ".join(map(toml_text, CONSTANTS))
-    lines += ["", "[[sources]]", f"title = {toml_text(title)}", f"numbers = [{numbers}]", ""]
+    over = calibration.taken_over
+    unfitted = f"of the {calibration.constants_of}: these measurements tell nothing of them"
+    fitted = [name for name in CONSTANTS if name not in over]
+    for source, names in ((title, fitted), (unfitted, over)):
+        numbers = ", ".join(map(toml_text, names))
+        lines += ["", "[[sources]]", f"title = {toml_text(source)}", f"numbers = [{numbers}]"]
+    lines.append("")
     return "\n".join([*lines, *(errors.to_toml() for errors in calibration.errors)])
 
 
@@ -149,70 +181,67 @@ def with_constants(gpu: Gpu, constants: Mapping[str, float]) -> Gpu:
     return replace(gpu, errors=(), **changed)
 
 
-def _with_all_constants(gpu: Gpu) -> Gpu:
-    """Return the GPU with the H100's constants where it has none."""
-    other = load_gpu(DEFAULT_GPU)
-    missing = {n: getattr(other, n) for n in CONSTANTS if getattr(gpu, n) is None}
-    return replace(gpu, **missing)
-
-
 class _Search:
     """Looks for constants; what does not depend on the one that changes is kept."""
 
     def __init__(self, programs: Sequence[MeasuredProgram], start: Gpu) -> None:
         self.programs = programs
         self.start = start
+        self.told: set[str] = set()  # constants that some measured time depends on
         self.bare = [program.scenario(start, "full") for program in programs]
         self._shared: dict[tuple[float, ...], list[Scenario]] = {}
 
     def run(self, on_round: Callable[[int, int, float], None]) -> dict[str, float]:
         """Return the best constants, as they are written."""
         best = {name: float(getattr(self.start, name)) for name in _FITTED}
-        lowest = self.cost(best)
         for done, factor in enumerate(_FACTORS, 1):
-            for name in _FITTED:
-                best, lowest = self._improve(best, lowest, name, factor)
-            on_round(done, len(_FACTORS), self.mean_error(best))
+            for time in _PREDICT:
+                error = self.mean_error(best, time)
+                for name in (name for name in _FITTED if _FITTED[name] == time):
+                    best, error = self._improve(best, error, name, factor)
+            on_round(done, len(_FACTORS), self.mean_error(best, "parallel"))
         return {name: float(f"{value:.{_DIGITS}g}") for name, value in best.items()}
 
     def _improve(
-        self, best: dict[str, float], lowest: float, name: str, factor: float
+        self, best: dict[str, float], error: float, name: str, factor: float
     ) -> tuple[dict[str, float], float]:
         """Make one constant larger, or else smaller, for as long as that helps."""
+        first = best[name]
         for step in (factor, 1 / factor):
-            improved = False
-            while True:
+            while self._is_allowed(name, best[name] * step):
                 changed = {**best, name: best[name] * step}
-                if not self._is_allowed(name, changed[name]):
+                changed_error = self.mean_error(changed, _FITTED[name])
+                if changed_error != error:
+                    self.told.add(name)
+                if changed_error + self._moved(changed) >= error + self._moved(best):
                     break
-                cost = self.cost(changed)
-                if cost >= lowest:
-                    break
-                best, lowest, improved = changed, cost, True
-            if improved:
+                best, error = changed, changed_error
+            if best[name] != first:
                 break
-        return best, lowest
+        return best, error
 
     def _is_allowed(self, name: str, value: float) -> bool:
-        if name == "block_spread" and value > _LARGEST_SPREAD:
+        if name in {"block_spread", "graph_path_share"} and value > _LARGEST_SHARE:
             return False
         start: float = getattr(self.start, name)
-        return _LEAST <= value / start <= _MOST
+        return start > 0 and _LEAST <= value / start <= _MOST
 
-    def cost(self, constants: Mapping[str, float]) -> float:
-        """Return the mean error, and what changes cost that hardly help."""
-        moved = sum(
-            abs(math.log2(value / getattr(self.start, name))) for name, value in constants.items()
-        )
-        return self.mean_error(constants) + _INERTIA * moved / math.sqrt(len(self.programs))
+    def _moved(self, constants: Mapping[str, float]) -> float:
+        """Return what changes cost that hardly help."""
+        starts = [(value, getattr(self.start, name)) for name, value in constants.items()]
+        moved = sum(abs(math.log2(value / start)) for value, start in starts if start > 0)
+        return _INERTIA * moved / math.sqrt(len(self.programs))
 
-    def mean_error(self, constants: Mapping[str, float]) -> float:
-        """Return the mean error of the predicted times."""
+    def mean_error(self, constants: Mapping[str, float], time: str) -> float:
+        """Return the mean error of one of the predicted times; 0 where it was not measured."""
         gpu = with_constants(self.start, constants)
-        scenarios = self._with_sharing(gpu)
-        times = np.array([graph_time(with_launches(scenario, gpu)) for scenario in scenarios])
-        measured = np.array([program.parallel for program in self.programs])
-        return float(np.abs(times / measured - 1).mean())
+        pairs = zip(self._with_sharing(gpu), self.programs, strict=True)
+        errors = [
+            abs(_PREDICT[time](with_launches(scenario, gpu)) / measured - 1)
+            for scenario, program in pairs
+            if (measured := getattr(program, time)) is not None
+        ]
+        return float(np.mean(errors)) if errors else 0.0
 
     def _with_sharing(self, gpu: Gpu) -> list[Scenario]:
         """Return the programs with the work of their blocks, which launches do not change."""

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.errors import ModelError, ProfileError
-from depgraph.system.ratios import share_of_gain
-from depgraph.system.text import counted, in_short
-from depgraph.timing.profile import UNKNOWN
+from depgraph.analysis.activity import (
+    ALL,
+    COPY,
+    Activity,
+    activity_of,
+    kernels_that_communicate,
+    starts_of,
+)
+from depgraph.errors import ModelError
+from depgraph.system.text import counted
+from depgraph.system.time_units import share_of_gain
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.timing.profile import KernelProfile, Step
 
-# Kernels of NCCL, RCCL, MSCCL and NVSHMEM, and of the libraries that have collectives of their own
-# (vLLM, TensorRT-LLM, PyTorch's symmetric memory).
-COMMUNICATION = (
-    r"nccl|rccl|msccl|nvshmem|"
-    r"cross_device_reduce|(?:one|two)_?shot_?all_?reduce|multimem_(?:all|one)|AllReduceKernel"
-)
-# What stands before the name of a template's kernel, or of one in a namespace.
-_BEFORE_NAME = r"(?:void )?(?:(?:\w+|\(anonymous namespace\)|<unnamed>)::)*"
-PEER_COPY = r"\bP(?:eer)?toP(?:eer)?\b|\bp2p\b"
-ALL = "all"
 _MICROSECOND = 1000.0  # ns
 _NAMED = 3
 _OF_THE_SAME_KERNEL = (
@@ -104,24 +101,6 @@ class Overlapped:
     notes: tuple[str, ...]  # what was assumed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """Kernels and peer copies of one rank: columns over both, in nanoseconds from the first."""
-
-    name: tuple[str, ...]
-    start: NDArray[np.float64]
-    duration: NDArray[np.float64]
-    talks: NDArray[np.bool_]  # communicates
-    blocks: NDArray[np.int64]
-    step: NDArray[np.int64]  # index into `steps`, -1 where it is in none
-    steps: tuple[str, ...]
-
-    @property
-    def keys(self) -> list[_Key]:
-        """The kernel of each row."""
-        return list(zip(self.name, self.blocks.tolist(), strict=True))
-
-
 def overlapped(
     profiles: Sequence[KernelProfile],
     isolated: Sequence[KernelProfile] = (),
@@ -141,15 +120,16 @@ def overlapped(
     if len(alone) not in (0, 1, len(ranks)):
         message = f"{counted(len(ranks), 'rank')}, but {len(alone)} isolated: give one, or one each"
         raise ModelError(message)
-    sms = _sms(profiles)
+    stated = [p.measured_sms.max() for p in profiles if p.measured_sms is not None]
+    sms = int(max(stated)) if stated else None
     notes: list[str] = []
     iterations: list[Iteration] = []
     kernels: list[CommunicationKernel] = []
     for i, (rank, profile) in enumerate(ranks):
         work = _work(profile, pattern)
         reference = alone[i if len(alone) > 1 else 0] if alone else None
-        times, said = _alone(work, reference)
-        notes += [note for note in said if note not in notes]
+        times, own_notes = _alone(work, reference)
+        notes += [note for note in own_notes if note not in notes]
         for step, name in enumerate(work.steps):
             rows = np.flatnonzero(work.step == step)
             if len(rows):
@@ -163,32 +143,11 @@ def overlapped(
     return Overlapped(tuple(iterations), tuple(medians), tuple(kernels), sms, tuple(notes))
 
 
-def kernels_that_communicate(more: str | None = None) -> re.Pattern[str]:
-    """Return what matches the names of collectives, and of the kernels that `more` names.
-
-    Raises
-    ------
-    ModelError
-        If that is no regular expression.
-    """
-    try:
-        re.compile(more or "")
-        names = "|".join(filter(None, [COMMUNICATION, more]))
-        return re.compile(f"{_BEFORE_NAME}(?:{names})", re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        message = f"--communication {in_short(more or '')!r} is no regular expression: {error}"
-        raise ModelError(message) from None
-
-
 def _by_rank(profiles: Iterable[KernelProfile]) -> list[tuple[str, KernelProfile]]:
     """Split profiles by process and device, and name each part."""
     parts: list[tuple[str, KernelProfile]] = []
     for profile in profiles:
-        if profile.start is None:
-            hint = "give a timeline: a torch.profiler trace, or an Nsight Systems export"
-            raise ProfileError(profile.source, "does not say when its kernels ran", hint)
-        if profile.unit != "ns":
-            raise ProfileError(profile.source, "is of a simulator", "give measured times")
+        starts_of(profile)
         own = [f"rank {profile.rank}"] if profile.rank is not None else [profile.source.name]
         for process in profile.processes or (None,):
             of_process = profile if process is None else profile.only(process=process)
@@ -205,57 +164,17 @@ def _by_rank(profiles: Iterable[KernelProfile]) -> list[tuple[str, KernelProfile
     ]
 
 
-def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
-    """Take kernels and peer copies together, in the order of their starts."""
-    name, start, duration = list(profile.name), profile.start, profile.duration
-    if start is None:
-        raise TypeError("profiles without starts are refused before")
-    talks = [pattern.match(each) is not None for each in name]
-    blocks = np.full(len(name), UNKNOWN)
-    if profile.grid is not None:
-        blocks = np.where(profile.grid[:, 0] > 0, profile.grid.astype(np.int64).prod(axis=1), -1)
-    issued = profile.filled("issued")
-    issued = np.where(issued >= 0, issued, start)
-    memory = profile.memory
-    if memory is not None and memory.start is not None:
-        is_peer = [re.search(PEER_COPY, n, re.IGNORECASE) is not None for n in memory.name]
-        peers = np.flatnonzero(is_peer)
-        name += [memory.name[row] for row in peers]
-        start = np.concatenate([start, memory.start[peers]])
-        duration = np.concatenate([duration, memory.duration[peers]])
-        issued = np.concatenate([issued, memory.start[peers]])
-        talks += [True] * len(peers)
-        blocks = np.concatenate([blocks, np.zeros(len(peers), np.int64)])
-    order = np.argsort(start, kind="stable")
-    steps, step = step_of_launches(profile.steps, issued)
-    return _Work(
-        tuple(name[row] for row in order),
-        (start[order] - start.min()).astype(np.float64), duration[order],
-        np.array(talks, np.bool_)[order], blocks[order], step[order], steps,
-    )  # fmt: skip
+def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> Activity:
+    """Return kernels and peer copies together."""
+    activity = activity_of(profile, pattern)
+    return activity.take(activity.kind != COPY)
 
 
-def step_of_launches(
-    marked: Sequence[Step], issued: NDArray[np.int64]
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the outermost steps, and that in which each kernel was launched; -1 for none."""
-    outer: list[Step] = []
-    for step in sorted(marked, key=lambda s: (s.start, -s.end)):
-        if not outer or step.start >= outer[-1].end:
-            outer.append(step)
-    if not outer:
-        return (ALL,), np.zeros(len(issued), np.int64)
-    starts = np.array([step.start for step in outer])
-    at = np.searchsorted(starts, issued, side="right") - 1
-    inside = (at >= 0) & (issued <= np.array([step.end for step in outer])[np.maximum(at, 0)])
-    return tuple(step.name for step in outer), np.where(inside, at, -1)
-
-
-def _alone(work: _Work, reference: _Work | None) -> tuple[NDArray[np.float64], list[str]]:
+def _alone(work: Activity, reference: Activity | None) -> tuple[NDArray[np.float64], list[str]]:
     """Return how long each kernel takes with nothing of the other side beside it, and why so."""
     if reference is not None:
         return _from_isolated(work, reference)
-    is_free = _beside(work) == 0
+    is_free = _time_overlapped(work) == 0
     free = _rows_of(work, np.flatnonzero(~work.talks & is_free))
     known = {key: float(np.median(work.duration[rows])) for key, rows in free.items()}
     times = work.duration.copy()
@@ -274,18 +193,18 @@ def _alone(work: _Work, reference: _Work | None) -> tuple[NDArray[np.float64], l
     return times, notes
 
 
-def _beside(work: _Work) -> NDArray[np.float64]:
+def _time_overlapped(work: Activity) -> NDArray[np.float64]:
     """Return for how long something of the other side ran beside each kernel."""
-    found = np.zeros(len(work.duration))
+    times = np.zeros(len(work.duration))
     end = work.start + work.duration
     for talks in (False, True):
         rows, others = np.flatnonzero(work.talks == talks), work.talks != talks
         covered = _Cover(work.start[others], end[others])
-        found[rows] = covered.before(end[rows]) - covered.before(work.start[rows])
-    return found
+        times[rows] = covered.before(end[rows]) - covered.before(work.start[rows])
+    return times
 
 
-def _from_isolated(work: _Work, reference: _Work) -> tuple[NDArray[np.float64], list[str]]:
+def _from_isolated(work: Activity, reference: Activity) -> tuple[NDArray[np.float64], list[str]]:
     """Take the time of each kernel from an isolated run: by its turn in the step, else by name."""
     times = work.duration.copy()
     known = _rows_by_turn(reference)
@@ -314,29 +233,29 @@ def _from_isolated(work: _Work, reference: _Work) -> tuple[NDArray[np.float64], 
     return times, notes
 
 
-def _rows_by_turn(work: _Work) -> dict[_Key, list[NDArray[np.intp]]]:
+def _rows_by_turn(work: Activity) -> dict[_Key, list[NDArray[np.intp]]]:
     """Return for each kernel the rows of its first launch in each step, of its second, ..."""
-    found: dict[_Key, list[NDArray[np.intp]]] = {}
+    turns: dict[_Key, list[NDArray[np.intp]]] = {}
     for key, rows in _rows_in_steps(work).items():
         step = work.step[rows]
         turn = np.arange(len(rows)) - np.searchsorted(step, step)
-        found[key] = [rows[turn == each] for each in range(int(turn.max()) + 1)]
-    return found
+        turns[key] = [rows[turn == each] for each in range(int(turn.max()) + 1)]
+    return turns
 
 
-def _rows_in_steps(work: _Work) -> dict[_Key, NDArray[np.intp]]:
+def _rows_in_steps(work: Activity) -> dict[_Key, NDArray[np.intp]]:
     """Return the rows of each kernel in steps, by step and time."""
     by_step = np.argsort(work.step, kind="stable")
     return _rows_of(work, by_step[work.step[by_step] >= 0])
 
 
-def _rows_of(work: _Work, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
+def _rows_of(work: Activity, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
     """Return those of some rows that are of each kernel, in the same order."""
-    found: dict[_Key, list[int]] = defaultdict(list)
-    keys = work.keys
+    members: dict[_Key, list[int]] = defaultdict(list)
+    keys = list(zip(work.name.tolist(), work.blocks.tolist(), strict=True))
     for row in rows.tolist():
-        found[keys[row]].append(row)
-    return {key: np.array(of_key) for key, of_key in found.items()}
+        members[keys[row]].append(row)
+    return {key: np.array(of_key) for key, of_key in members.items()}
 
 
 class _Cover:
@@ -369,7 +288,7 @@ class _Cover:
 def _iteration(
     rank: str,
     name: str,
-    work: _Work,
+    work: Activity,
     rows: NDArray[np.intp],
     alone: NDArray[np.float64],
     sms: int | None,
@@ -407,19 +326,14 @@ def _median(iterations: Sequence[Iteration]) -> Iteration:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _kernels(rank: str, work: _Work) -> list[CommunicationKernel]:
-    found = []
+def _kernels(rank: str, work: Activity) -> list[CommunicationKernel]:
+    kernels = []
     for (name, blocks), rows in _rows_in_steps(work).items():
         if work.talks[rows[0]]:
             time = float(work.duration[rows].sum()) / _MICROSECOND
             of_grid = None if blocks < 0 else blocks
-            found.append(CommunicationKernel(rank, name, len(rows), time, of_grid))
-    return sorted(found, key=lambda kernel: -kernel.time)
-
-
-def _sms(profiles: Iterable[KernelProfile]) -> int | None:
-    stated = [p.measured_sms.max() for p in profiles if p.measured_sms is not None]
-    return int(max(stated)) if stated else None
+            kernels.append(CommunicationKernel(rank, name, len(rows), time, of_grid))
+    return sorted(kernels, key=lambda kernel: -kernel.time)
 
 
 def _notes(

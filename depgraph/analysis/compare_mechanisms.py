@@ -8,26 +8,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.basis import Basis
-from depgraph.analysis.launch_figures import launch_figures
+from depgraph.analysis.bound import Basis
 from depgraph.analysis.outcome import (
+    Bound,
+    LaunchFigures,
     Outcome,
     Paths,
     deadlocked,
     limits_of,
     outcome_of,
-    with_prediction,
 )
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.graph.program import Communication
-from depgraph.mechanisms import Against, Availability
-from depgraph.mechanisms.costs import charges_of, without_launch_costs
-from depgraph.mechanisms.serial import Serial, serial
+from depgraph.mechanisms import Against, Availability, Mechanism, Rules
+from depgraph.mechanisms.base import run_mechanism, run_without_launches
+from depgraph.mechanisms.baselines import Serial, serial
+from depgraph.mechanisms.child_kernels import Cdp
+from depgraph.mechanisms.costs import ChangedCosts, charges_of
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import (
+    Predicted,
+    in_microseconds,
+    predicted_chain,
+    predicted_time,
+)
 from depgraph.scenario.contention import contended_bound, contended_serial
-from depgraph.schedule.schedule import Swept, anomaly_notes
-from depgraph.schedule.simulate import run_rules
-from depgraph.system.ratios import ratio, share_of_gain
-from depgraph.system.steps import NOBODY
+from depgraph.schedule.schedule import Schedule, Swept, anomaly_notes
+from depgraph.system.time_units import ratio, share_of_gain
+from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
@@ -35,13 +43,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from depgraph.analysis.outcome import Bound
-    from depgraph.mechanisms import Mechanism, Rules
-    from depgraph.mechanisms.costs import ChangedCosts, Charges
-    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
-    from depgraph.system.steps import Steps
 
 
 OTHER_SCALES = {each.value for each in Against if each.is_another_scale}
@@ -54,20 +56,12 @@ _NOT_BOUNDED = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Outcomes of several mechanisms on several GPU sizes.
-
-    Attributes
-    ----------
-    left_out : dict
-        Mechanism to why it has no row.
-    basis : Basis
-        What they rest on.
-    """
+    """Outcomes of several mechanisms on several GPU sizes."""
 
     limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
-    left_out: dict[str, str]
-    basis: Basis
+    left_out: dict[str, str]  # mechanism to why it has no row
+    basis: Basis  # what they rest on
 
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
         """Return the fastest of the mechanisms whose blocks wait before they start.
@@ -94,16 +88,24 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """What mechanisms assumed, and why some have no row."""
-        said: dict[str, dict[str, None]] = {}
+        rows: dict[str, dict[str, None]] = {}
         for outcome in self.outcomes:
             for note in outcome.assumptions:
-                said.setdefault(note, {})[outcome.mechanism] = None
+                rows.setdefault(note, {})[outcome.mechanism] = None
         for outcome in self.outcomes:
             is_predicted = self.basis.has_contention and outcome.predicted is not None
             if is_predicted and outcome.against != Against.BLOCK.value:
-                said.setdefault(_NOT_BOUNDED, {})[outcome.mechanism] = None
-        return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
-            f"{name} is left out: {reason}" for name, reason in self.left_out.items()
+                rows.setdefault(_NOT_BOUNDED, {})[outcome.mechanism] = None
+        return [
+            *(f"{', '.join(names)}: {note}" for note, names in rows.items()),
+            *(f"{name} is left out: {reason}" for name, reason in self.left_out.items()),
+            *(
+                f"on {b.sms:.0f} SMs predictions may be below {b.lower_bound:.4g}, the lower bound "
+                f"for fixed durations, down to {b.contended:.4g} {self.basis.unit}: a block alone "
+                "on its SM is faster, and tasks that do not start as kernels save their starts"
+                for b in self.limits
+                if b.contended is not None and b.contended < b.lower_bound
+            ),
         ]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -117,22 +119,6 @@ class Comparison:
         )
 
 
-def run_mechanism(
-    mechanism: Mechanism, scenario: Scenario, charges: Charges
-) -> tuple[Schedule, Rules]:
-    """Schedule a scenario, on one number of SMs, under a mechanism."""
-    rules = mechanism.rules(scenario, charges)
-    schedule = run_rules(
-        mechanism.label,
-        rules,
-        scenario.graph,
-        scenario.durations,
-        scenario.resources,
-        scenario.sms,
-    )
-    return replace(schedule, least=scenario.memory), rules
-
-
 def schedule_of(
     scenario: Scenario, mechanism: Mechanism | None, costs: ChangedCosts | None = None
 ) -> Schedule:
@@ -142,25 +128,13 @@ def schedule_of(
     return run_mechanism(mechanism, scenario, charges_of(mechanism, costs or {}, scenario))[0]
 
 
-def run_without_launches(
-    mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
-) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism without launch costs, as bounds count.
-
-    Where launches cost anything, those costs of launches that the user gave are left out too.
-    """
-    if not scenario.launch.is_off:
-        costs = without_launch_costs(mechanism, costs)
-        scenario = scenario.without_launches()
-    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
-
-
 def compare_mechanisms(
     scenario: Scenario,
     sms: Sequence[float],
     mechanisms: Sequence[Mechanism],
     *,
     costs: ChangedCosts | None = None,
+    predicted: bool = True,
     steps: Steps = NOBODY,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
@@ -171,6 +145,8 @@ def compare_mechanisms(
         SM counts; infinity for no limit.
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
+    predicted : bool
+        Predict times, too, where the scenario has any.
     steps : Steps
         Is told how far it is.
 
@@ -196,7 +172,7 @@ def compare_mechanisms(
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
-        if sized.has_predictions:
+        if predicted and sized.has_predictions:
             contended = sized.contended
             limit = replace(
                 limit,
@@ -204,7 +180,7 @@ def compare_mechanisms(
                 contended_serial=contended_serial(contended),
             )
         limits.append(limit)
-        chains = _Chains(sized)
+        chains: dict[bool, Predicted] | None = {} if predicted and sized.is_timed else None
         all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
@@ -215,19 +191,19 @@ def compare_mechanisms(
                 left_out[mechanism.label] = f"{lacking} (--hypothetical shows it)"
                 continue
             try:
-                found = _outcome(mechanism, costs, limit, sized, chains, all_launched)
+                outcome = _outcome(mechanism, costs, limit, sized, chains, all_launched)
             except NotApplicableError as error:
                 is_special = mechanism.needs_launches or mechanism.needs_collectives
                 if mechanism.asked_by_name or not is_special:
                     left_out[mechanism.label] = str(error)
                 continue
             if lacking:
-                notes = (f"hypothetical: {lacking}", *found.assumptions)
-                found = replace(found, assumptions=notes, lacking=lacking)
-            outcomes.append(found)
+                notes = (f"hypothetical: {lacking}", *outcome.assumptions)
+                outcome = replace(outcome, assumptions=notes, lacking=lacking)
+            outcomes.append(outcome)
             swept.append(
                 Swept(
-                    found.mechanism, mechanism.freedom, found.sms, found.makespan,
+                    outcome.mechanism, mechanism.freedom, outcome.sms, outcome.makespan,
                     mechanism.slower_because,
                 )
             )  # fmt: skip
@@ -249,7 +225,7 @@ def _outcome(
     costs: ChangedCosts,
     limit: Bound,
     scenario: Scenario,
-    chains: _Chains,
+    chains: dict[bool, Predicted] | None,
     all_launched: float,
 ) -> Outcome:
     """Run a mechanism with launch costs and, where there are any, without."""
@@ -262,56 +238,60 @@ def _outcome(
     except DeadlockError as error:
         rules = mechanism.rules(scenario, charges)
         return deadlocked(mechanism, rules, limit, scenario, error)
-    charged = tuple(charges.notes)
-    found = outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
-    found = _beside_communication(found, mechanism, scenario)
+    notes = tuple(charges.notes)
+    outcome = outcome_of(mechanism, schedule, rules, notes, limit, scenario, alone=alone)
+    outcome = _with_share_of_ideal(outcome, mechanism, scenario)
     if mechanism.needs_launches:
         figures = launch_figures(schedule, rules, scenario, all_launched)
-        found = replace(found, launching=figures)
-    if not scenario.is_timed:
-        return found
-    from depgraph.mechanisms.predicted_time import predicted_time
-
+        outcome = replace(outcome, launching=figures)
+    if chains is None:
+        return outcome
     try:
         time = predicted_time(mechanism, scenario, costs)
     except DeadlockError as error:
         note = f"nothing is predicted: with contention {error.place} waits forever"
-        return replace(found, assumptions=(*found.assumptions, note))
-    return with_prediction(found, time, chains.of(mechanism), mechanism, scenario)
+        return replace(outcome, assumptions=(*outcome.assumptions, note))
+    as_graph = isinstance(mechanism, CudaGraph)
+    if as_graph not in chains:  # the kernels one after another, launched in the same way
+        chains[as_graph] = predicted_chain(mechanism, scenario)
+    return _with_prediction(outcome, time, chains[as_graph], mechanism, scenario)
 
 
-class _Chains:
-    """What the kernels one after another are predicted to take; worked out when asked for."""
+def _with_prediction(
+    outcome: Outcome, time: Predicted, chain: Predicted, mechanism: Mechanism, scenario: Scenario
+) -> Outcome:
+    """Add what is predicted, of the mechanism and of the chain that is launched in the same way."""
+    shown = in_microseconds(time, mechanism, scenario)
+    if shown is None:
+        return outcome
+    return replace(
+        outcome,
+        predicted=time.time,
+        predicted_us=shown.us,
+        predicted_low_us=shown.low_us,
+        predicted_high_us=shown.high_us,
+        predicted_serial_us=scenario.microseconds(chain.time),
+        predicted_speedup=ratio(chain.time, time.time),
+        predicted_overlap=ratio(chain.free, time.free),
+        family=shown.family,
+        errors=shown.errors,
+    )
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._known: dict[bool, Predicted] = {}
 
-    def of(self, mechanism: Mechanism) -> Predicted:
-        """Return the chain that is launched in the same way as by a mechanism."""
-        from depgraph.mechanisms.cuda_graph import CudaGraph
-        from depgraph.mechanisms.predicted_time import predicted_chain
-
-        sort = isinstance(mechanism, CudaGraph)
-        if sort not in self._known:
-            self._known[sort] = predicted_chain(mechanism, self._scenario)
-        return self._known[sort]
-
-
-def _beside_communication(found: Outcome, mechanism: Mechanism, scenario: Scenario) -> Outcome:
+def _with_share_of_ideal(outcome: Outcome, mechanism: Mechanism, scenario: Scenario) -> Outcome:
     """Say what an outcome is of the ideal where there are collectives, and whether links count."""
     collectives = Communication.from_metadata(scenario.metadata).collectives
     talks = np.isin(scenario.functions, list(collectives))
     if not talks.any() or math.isinf(scenario.sms):
-        return found
+        return outcome
     slots = scenario.occupancy * int(scenario.sms)
     alone = kernel_makespans(scenario.graph, scenario.durations, slots)
     ideal = ratio(alone.sum(), max(alone[talks].sum(), alone[~talks].sum()))
-    found = replace(found, share_of_ideal=share_of_gain(found.overlap_speedup, ideal))
+    outcome = replace(outcome, share_of_ideal=share_of_gain(outcome.overlap_speedup, ideal))
     knows_links = mechanism.needs_collectives or isinstance(mechanism, Serial)
-    if knows_links or found.against in OTHER_SCALES:
-        return found
-    return replace(found, against=Against.NO_LINKS.value)
+    if knows_links or outcome.against in OTHER_SCALES:
+        return outcome
+    return replace(outcome, against=Against.NO_LINKS.value)
 
 
 def _all_launched(
@@ -320,9 +300,31 @@ def _all_launched(
     """Return the makespan with all child kernels launched, if a mechanism is about these."""
     if scenario.launches is None or not any(m.needs_launches for m in mechanisms):
         return math.inf
-    from depgraph.mechanisms.child_kernels import Cdp
-
     try:
         return run_mechanism(Cdp(), scenario, charges_of(Cdp(), costs, scenario))[0].makespan
     except DeadlockError:
         return math.inf
+
+
+def launch_figures(
+    schedule: Schedule, rules: Rules, scenario: Scenario, cdp: float
+) -> LaunchFigures | None:
+    """Return what became of launches, None without any; `cdp` is the makespan with all of them."""
+    children, launching = schedule.children, rules.launching
+    if children is None or launching is None:
+        return None
+    launches = launching.launches
+    instruction = np.cumsum(launches.begins_instruction) - 1
+    lanes = np.bincount(instruction, weights=np.where(children.launched, launches.lanes, 0))
+    overhead = launching.stall * (lanes > 0) + launching.lane_stall * lanes
+    waited = children.start - children.issued[children.launch]
+    of_children = float(launches.child_work[children.launched].sum())
+    own = launches.without_work_of(children.launched).inlined(scenario.own_durations).sum()
+    return LaunchFigures(
+        made=int(children.launched.sum()),
+        possible=len(launches),
+        over_cdp=cdp / schedule.makespan if np.isfinite(cdp) and schedule.makespan else 0.0,
+        overhead=float(overhead.sum()),
+        queueing=float(waited.sum()),
+        child_share=of_children / (of_children + float(own)) if of_children else 0.0,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import bound_one
 from depgraph.analysis.findings import Findings
-from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
 from depgraph.system.text import size_text
@@ -58,30 +58,15 @@ class PairChange:
 
 @dataclass(frozen=True, slots=True)
 class StoreDiff:
-    """What changed.
+    """What changed."""
 
-    Attributes
-    ----------
-    kernels : tuple of KernelChange
-        All kernels of both, in launch order.
-    pairs : tuple of PairChange
-        Only those that differ.
-    metrics : dict
-        Name to (base, new).
-    unit : str
-        Of all times.
-    notes : tuple of str
-        What makes the two hard to compare.
-    noise : dict
-        How much each metric differs between two recordings of the base; empty if there is one.
-    """
-
-    kernels: tuple[KernelChange, ...]
-    pairs: tuple[PairChange, ...]
-    metrics: dict[str, tuple[float, float]]
+    kernels: tuple[KernelChange, ...]  # all kernels of both, in launch order
+    pairs: tuple[PairChange, ...]  # only those that differ
+    metrics: dict[str, tuple[float, float]]  # name to (base, new)
     sms: float
-    unit: str
-    notes: tuple[str, ...] = ()
+    unit: str  # of all times
+    notes: tuple[str, ...] = ()  # what makes the two hard to compare
+    # How much each metric differs between two recordings of the base; empty if there is one.
     noise: Mapping[str, float] = field(default_factory=dict)
 
     def is_noise(self, metric: str) -> bool:
@@ -150,8 +135,8 @@ def _refuse_others(base: Scenario, other: Scenario, called: str, times: str) -> 
 
 def metrics_on(scenario: Scenario) -> dict[str, float]:
     """Return the value of each of `METRICS` for a program on one GPU size."""
-    found = bound_one(scenario)
-    return metrics_of(found, scenario, Findings(scenario, known=(found,)).renamed)
+    bound = bound_one(scenario)
+    return metrics_of(bound, scenario, Findings(scenario, known=(bound,)).renamed)
 
 
 def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
@@ -195,34 +180,31 @@ def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> l
 
 def _with_replaced(changes: Sequence[KernelChange]) -> list[KernelChange]:
     """Let the first kernel that was added in a place name those that were removed there."""
-    found: list[KernelChange] = []
+    result: list[KernelChange] = []
     for has_partner, run in groupby(changes, lambda c: None not in (c.base, c.new)):
         members = list(run)
         removed = tuple(c.base for c in members if c.base is not None)
         replaced = None if has_partner else sum(c.base_time or 0.0 for c in members)
         for change in members:
             if change.new is None or has_partner or not removed:
-                found.append(change)
+                result.append(change)
                 continue
-            found.append(replace(change, replaces=removed, base_time=replaced))
+            result.append(replace(change, replaces=removed, base_time=replaced))
             removed = ()
-    return found
+    return result
 
 
 def _streams_of_new(base: Scenario, new: Scenario, partners: Sequence[int]) -> dict[int, int]:
-    """Return what each stream of the base is called in the new program.
-
-    A tracer may call a stream by an address, which is another in every run.
-    """
+    """Return what each stream of the base is called in the new program: addresses may differ."""
     together = Counter(
         (kernel.stream, new.kernels[partner].stream)
         for kernel, partner in zip(base.kernels, partners, strict=True)
         if partner >= 0
     )
-    found: dict[int, int] = {}
+    names: dict[int, int] = {}
     for (before, after), _ in together.most_common():
-        found.setdefault(before, after)
-    return found
+        names.setdefault(before, after)
+    return names
 
 
 def _difference(base: Kernel, new: Kernel, streams: Mapping[int, int]) -> str:
@@ -246,6 +228,8 @@ def _difference(base: Kernel, new: Kernel, streams: Mapping[int, int]) -> str:
 
 
 def _text(value: object) -> str:
+    if value is None:
+        return "unknown"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

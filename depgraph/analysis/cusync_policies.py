@@ -48,7 +48,7 @@ def cheapest_policies(program: Scenario) -> list[Policy]:
     Fewest waits first; among equals the one that waits for the fewest blocks.
     """
     graph = program.graph
-    found = []
+    policies = []
     for source, target, groups in grouped_pairs(graph):
         if graph.kernel[source] < 0 or graph.kernel[target] < 0:
             continue
@@ -57,7 +57,7 @@ def cheapest_policies(program: Scenario) -> list[Policy]:
         pair = _alone(program, source, target)
         by_tile, *others = compare_mechanisms(pair, [program.sms], tried).outcomes
         name = "none" if mechanism is None else mechanism.label.removeprefix("cusync-")
-        found.append(
+        policies.append(
             Policy(
                 source=int(graph.kernel[source]),
                 target=int(graph.kernel[target]),
@@ -68,7 +68,7 @@ def cheapest_policies(program: Scenario) -> list[Policy]:
                 by_tile=by_tile,
             )
         )
-    return found
+    return policies
 
 
 def _cheapest(groups: Groups, program: Scenario, source: int) -> tuple[Mechanism | None, int, int]:

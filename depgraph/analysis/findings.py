@@ -3,36 +3,118 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.as_launched import AsLaunched, as_launched
-from depgraph.analysis.carve_outs import CarveOutConflict, carve_out_conflicts, without_carve_outs
-from depgraph.analysis.kernel_loads import kernel_loads
-from depgraph.analysis.next_steps import AS_USUAL, Invocation
-from depgraph.analysis.outcome import limits_of
-from depgraph.analysis.predictions import predict, predict_as_graph
-from depgraph.analysis.renaming import study_renaming
+import numpy as np
+
+from depgraph.analysis.kernel_groups import KernelLoad, kernel_loads
+from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
+from depgraph.analysis.outcome import Bound, limits_of
+from depgraph.analysis.renaming import BufferSet, Renaming, study_renaming
 from depgraph.errors import NotApplicableError
+from depgraph.graph.lists import distinct
+from depgraph.mechanisms.base import run_mechanism, run_without_launches
+from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
-from depgraph.mechanisms.predicted_time import captured_streams, graph_chain, predicted_time
+from depgraph.mechanisms.predicted_time import (
+    Predicted,
+    captured_streams,
+    graph_chain,
+    predicted_chain,
+    predicted_time,
+)
 from depgraph.mechanisms.streams import Streams
+from depgraph.scenario.contention import run_contended
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.system.ratios import share_of
+from depgraph.system.time_units import ratio, share_of
+from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.analysis.kernel_loads import KernelLoad
-    from depgraph.analysis.outcome import Bound
-    from depgraph.analysis.predictions import Prediction
-    from depgraph.analysis.renaming import BufferSet, Renaming
+    from numpy.typing import NDArray
+
     from depgraph.mechanisms import Mechanism
-    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
+    from depgraph.timing.measured_run import MeasuredRun
+
+
+_MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a policy would be measured at, launch costs included where durations are times."""
+
+    policy: str
+    time: Predicted
+    chain: Predicted  # the same kernels one after another, launched in the same way
+    overlap: float  # speedup without launch costs on either side: at most the upper bound
+    fixed: float  # the same if blocks did not slow each other
+
+    @property
+    def makespan(self) -> float:
+        """The predicted time, in the unit of the durations."""
+        return self.time.time
+
+    @property
+    def speedup(self) -> float:
+        """How much longer the kernels take one after another."""
+        return ratio(self.chain.time, self.time.time)
+
+    @property
+    def gain(self) -> float:
+        """The same without what launches win by lying side by side: what overlap brings at most."""
+        return min(self.speedup, self.overlap)
+
+
+def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
+    """Predict what policies would be measured at, but for those that cannot be had.
+
+    Where launches cost nothing in the scenario, the GPU's model says what they do.
+    """
+    if scenario.has_predictions:
+        _ = scenario.contended  # worked out here, so that copies with other launch costs have it
+    with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:
+        try:
+            return _predicted(policies, scenario, pool)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _predicted(
+    policies: Sequence[Mechanism], scenario: Scenario, pool: ThreadPoolExecutor
+) -> list[Prediction]:
+    alone, begin = scenario.without_launches(), pool.submit
+    sorts = {isinstance(policy, CudaGraph): policy for policy in policies}
+    chains = {sort: begin(predicted_chain, policy, scenario) for sort, policy in sorts.items()}
+    times = [begin(predicted_time, policy, scenario) for policy in policies]
+    fixed = [begin(run_mechanism, policy, alone) for policy in policies]
+    serially = serial(alone).makespan
+    predictions = []
+    for policy, time, without in zip(policies, times, fixed, strict=True):
+        with suppress(NotApplicableError):
+            chain = chains[isinstance(policy, CudaGraph)].result()
+            possible = ratio(serially, without.result()[0].makespan)
+            # Where single blocks gain by running alone the other is the larger one, but it is the
+            # bound for fixed durations that stands beside predictions.
+            overlap = min(possible, ratio(chain.free, time.result().free))
+            predictions.append(Prediction(policy.name, time.result(), chain, overlap, possible))
+    return predictions
+
+
+def predict_as_graph(scenario: Scenario) -> Prediction | None:
+    """Predict what a CUDA graph would be measured at; None where it cannot be had."""
+    return next(iter(predict([CudaGraph()], scenario)), None)
+
 
 _MOST_OF_IT = 0.9
 _AS_GOOD = 0.98
@@ -166,5 +248,112 @@ class Findings:
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:
         """Kernels whose last wave does not fill the SMs, those that lose most first."""
-        found = [load for load in self.loads if load.tail_cost > 0]
-        return sorted(found, key=lambda load: (-load.tail_cost, load.kernel))
+        tails = [load for load in self.loads if load.tail_cost > 0]
+        return sorted(tails, key=lambda load: (-load.tail_cost, load.kernel))
+
+
+_ANY = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class CarveOutConflict:
+    """A kernel that cannot join another one on an SM, where both would run at a time."""
+
+    # first, second: kernel numbers: the second cannot join the first
+    first: int
+    second: int
+    set_to: int  # bytes of shared memory that an SM is set to for the first
+    needed: int  # bytes that it must be set to for the second
+
+
+def without_carve_outs(scenario: Scenario) -> Scenario:
+    """Return the scenario with all kernels preferring the same carve-out: any may share an SM."""
+    return replace(scenario, contention="sm")
+
+
+def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
+    """Find kernels that would run at a time as a CUDA graph, but cannot share SMs."""
+    sharing = scenario.sharing
+    if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
+        return []
+    if not sharing.carve_outs.keep_apart(scenario.is_kernel):
+        return []
+    least = np.where(scenario.is_kernel, sharing.carve_outs.least, 0)
+    chosen = np.where(scenario.is_kernel, sharing.carve_outs.chosen, _ANY)
+    start, end = _times(without_carve_outs(scenario).contended)
+    number = scenario.graph.kernel
+    conflicts = []
+    for second in np.flatnonzero(least > chosen.min()).tolist():
+        together = (start < end[second]) & (end > start[second]) & (chosen < least[second])
+        conflicts += [
+            CarveOutConflict(
+                int(number[first]), int(number[second]), int(chosen[first]), int(least[second])
+            )
+            for first in np.flatnonzero(together).tolist()
+        ]  # fmt: skip
+    return sorted(conflicts, key=lambda each: (each.first, each.second))
+
+
+def _times(contended: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return when kernels of a CUDA graph start and end: float64[n_operations] each."""
+    policy, graph = CudaGraph(), contended.graph
+    rules = policy.rules(contended, charges_of(policy, {}, contended))
+    schedule = run_contended(policy.name, rules, contended)
+    start, end = (np.zeros(graph.n_operations) for _ in range(2))
+    full = np.flatnonzero(np.diff(graph.first_block))
+    if len(full):
+        first = graph.first_block[:-1][full]
+        start[full] = np.minimum.reduceat(schedule.start, first)
+        end[full] = np.maximum.reduceat(schedule.end, first)
+    return start, end
+
+
+@dataclass(frozen=True, slots=True)
+class AsLaunched:
+    """How far the program's own streams get, and what is left."""
+
+    streams: int  # streams that the program launches kernels into
+    # with those streams, and an event for each dependence between two; without launch costs
+    makespan: float
+    serial: float  # kernels one after another
+    lower_bound: float
+    run: MeasuredRun | None  # how it ran when it was profiled
+    unit: str
+
+    @property
+    def speedup(self) -> float:
+        """Speedup of the program's streams over serialized launches."""
+        return ratio(self.serial, self.makespan)
+
+    @property
+    def remaining(self) -> float:
+        """Upper bound on the speedup over what the program does today, without launch costs."""
+        return max(1.0, ratio(self.makespan, self.lower_bound))
+
+    @property
+    def idle_share(self) -> float:
+        """Part of the wall time in which no kernel ran, 0 to 1; 0 without a profile."""
+        return 0.0 if self.run is None else min(1.0, ratio(self.run.idle, self.run.wall))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the profiler may have made the GPU wait, and nobody said how long it takes."""
+        if self.run is None or self.run.is_stated or self.run.is_graph:
+            return False
+        return self.unit != "cycles" and self.idle_share > LAUNCH_BOUND
+
+
+def as_launched(scenario: Scenario, limits: Bound) -> AsLaunched:
+    """Work out how far the program's streams get."""
+    streams = len(distinct(scenario.stream[scenario.is_kernel]))
+    makespan = limits.serial
+    if streams > 1:
+        makespan = min(makespan, run_without_launches(Streams(), {}, scenario)[0].makespan)
+    return AsLaunched(
+        streams=streams,
+        makespan=makespan,
+        serial=limits.serial,
+        lower_bound=limits.lower_bound,
+        run=None if scenario.measured is None else scenario.run,
+        unit=scenario.unit,
+    )

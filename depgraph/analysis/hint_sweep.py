@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
@@ -11,19 +12,22 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.hints import GRAINS
-from depgraph.system.steps import NOBODY
+from depgraph.system.text import in_short
+from depgraph.system.workers import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from depgraph.analysis.outcome import Outcome
-    from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
-    from depgraph.system.steps import Steps
+    from depgraph.system.workers import Steps
 
 SIZES = tuple(1 << n for n in range(2, 17, 2))
 """Bits, or counters, of a filter."""
-OTHERS = ("dataflow", "dataflow-learned", "dataflow-bloom(4096,4)", "blockmaestro", "acs-hw")
+OTHERS = (
+    "dataflow", "dataflow-learned", "dataflow-learned(relative)", "dataflow-bloom(4096,4)",
+    "blockmaestro", "acs-hw",
+)  # fmt: skip
 CLOSE = 0.01
 """A speedup that falls short of another by no more than this share of it counts as the same."""
 _SHARE = f"{100 * CLOSE:g} %"
@@ -49,8 +53,17 @@ class Curve:
     """Geometric means over programs and GPU sizes; of hints at one grain by size of filter."""
 
     name: str  # grain, or mechanism
-    kib: tuple[float | None, ...]  # the last is None: no filter, the hints themselves
+    kib: tuple[float | None, ...]  # of hints the last is None: no filter, the hints themselves
     speedup: tuple[float, ...]
+    programs: int = 1
+
+    @classmethod
+    def of(cls, name: str, points: Sequence[Point]) -> Curve:
+        """Take means of the points of one grain, or mechanism."""
+        sizes = sorted({point.kib for point in points}, key=lambda kib: kib or math.inf)
+        reached = [[p.speedup for p in points if p.kib == kib] for kib in sizes]
+        programs = len({point.program for point in points})
+        return cls(name, tuple(sizes), tuple(map(geometric_mean, reached)), programs)
 
     @property
     def most(self) -> float:
@@ -74,13 +87,36 @@ class HintSweep:
 
     points: tuple[Point, ...]
     curves: tuple[Curve, ...]  # of each grain
-    others: tuple[Curve, ...]  # one point each, of programs that all of them can run
-    left_out: Mapping[str, str]  # mechanism and program to why there is no point
+    others: tuple[Curve, ...]  # one point each, of the programs that each can run
+    left_out: Mapping[str, str]  # program and mechanisms to why there are no points
+
+    @classmethod
+    def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> HintSweep:
+        """Take means over numbers of SMs and the programs that have hints at each grain.
+
+        `ModelError` if none has.
+        """
+        hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
+        shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()
+        if not shared:
+            raise ModelError("; ".join(dict.fromkeys(left_out.values())))
+        own: dict[str, list[Point]] = {}
+        for point in points:
+            if point.program in shared:
+                own.setdefault(point.grain or point.mechanism, []).append(point)
+        curves = tuple(Curve.of(grain, own[grain]) for grain in GRAINS if grain in own)
+        # How large their filters are differs by program.
+        others = tuple(
+            Curve.of(name, [replace(p, kib=None) for p in found])
+            for name, found in own.items()
+            if name not in GRAINS
+        )
+        return cls(tuple(points), curves, others, left_out)
 
     @property
     def worth_it(self) -> Curve | None:
-        """The grain of the smallest knee of those that come close to the best of all."""
-        known = [curve for curve in self.curves if curve.knee is not None]
+        """The grain of the smallest knee of those that come close to the best, if that gains."""
+        known = [c for c in self.curves if c.knee is not None and c.most > 1 + CLOSE]
         best = max((curve.most for curve in known), default=0.0)
         close = [curve for curve in known if curve.most >= best * (1 - CLOSE)]
         return min(close, key=lambda curve: curve.knee or 0.0, default=None)
@@ -96,12 +132,13 @@ class HintSweep:
         if known:
             found.append(f"Filters of {sizes} in all come within {_SHARE} of that.")
         best = self.worth_it
+        last = f"No hints are worth it: none with a filter gains more than {_SHARE}."
         if best is not None:
-            found.append(
+            last = (
                 f"Hints at the grain of a {best.name} are worth it: no other grain is more than "
                 f"{_SHARE} faster, and none as fast gets by on less memory."
             )
-        return found
+        return [*found, last]
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -115,27 +152,9 @@ def sweep_hints(
     sort: str = "ring",
     window: int = 32,
     hashes: int = 4,
-    costs: ChangedCosts | None = None,
     steps: Steps = NOBODY,
 ) -> HintSweep:
-    """Run `dataflow-hints` with filters of all sizes, and what it is compared with.
-
-    Parameters
-    ----------
-    programs : sequence of (str, Scenario)
-        With their names.
-    sms : sequence of float
-        SM counts.
-    sort, window, hashes : str, int, int
-        As of `DataflowHints`.
-    costs : mapping, optional
-        Mechanism to the costs that are not the defaults.
-
-    Raises
-    ------
-    ModelError
-        If no program has hints.
-    """
+    """Run `dataflow-hints` with filters of all sizes, and what it is compared with."""
     hints = [
         DataflowHints(grain, bits, hashes, window, sort) for grain in GRAINS for bits in (*SIZES, 0)
     ]
@@ -144,46 +163,24 @@ def sweep_hints(
     points: list[Point] = []
     left_out: dict[str, str] = {}
     for name, scenario in programs:
-        found = compare_mechanisms(scenario, sms, [*others, *hints], costs=costs, steps=steps)
-        left_out |= {f"{mechanism}, {name}": why for mechanism, why in found.left_out.items()}
+        found = compare_mechanisms(scenario, sms, [*others, *hints], steps=steps)
+        reasons: dict[str, list[str]] = {}
+        for mechanism, why in found.left_out.items():
+            reasons.setdefault(why, []).append(mechanism)
+        left_out |= {f"{name}: {in_short(', '.join(m))}": why for why, m in reasons.items()}
         for outcome in found.outcomes:
             own = of_label.get(outcome.mechanism)
             points.append(_point(name, outcome, "" if own is None else own.grain, scenario))
-    curves = [_curve(grain, [m for m in hints if m.grain == grain], points) for grain in GRAINS]
-    labels = dict.fromkeys(point.mechanism for point in points if not point.grain)
-    single = [Curve(label, (None,), (_mean(points, label),)) for label in labels]
-    known = tuple(curve for curve in curves if curve.speedup)
-    if not known:
-        raise ModelError("; ".join(dict.fromkeys(left_out.values())))
-    return HintSweep(tuple(points), known, tuple(single), left_out)
-
-
-def _curve(grain: str, hints: Sequence[DataflowHints], points: Sequence[Point]) -> Curve:
-    done = {point.mechanism for point in points}
-    known = [mechanism for mechanism in hints if mechanism.label in done]
-    return Curve(
-        grain,
-        tuple(_kib(mechanism.filter_bits()) for mechanism in known),
-        tuple(_mean(points, mechanism.label) for mechanism in known),
-    )
+    return HintSweep.of(points, left_out)
 
 
 def _point(program: str, outcome: Outcome, grain: str, scenario: Scenario) -> Point:
     figures = outcome.figures
-    kib = _kib(figures.get("bits"))
+    bits = figures.get("bits")
     if outcome.mechanism.startswith("dataflow-bloom"):
-        kib = _kib(2 * 4096 * scenario.graph.n_blocks)
+        bits = 2 * 4096 * scenario.graph.n_blocks
     return Point(
-        program, outcome.sms, outcome.mechanism, grain, kib, outcome.speedup,
-        figures.get("lookups"),
-        figures["by_grain"] + figures["by_filter"] if figures else None,
-        figures.get("missed"),
+        program, outcome.sms, outcome.mechanism, grain, None if bits is None else bits / 8192,
+        outcome.speedup, figures.get("lookups"),
+        figures["by_grain"] + figures["by_filter"] if figures else None, figures.get("missed"),
     )  # fmt: skip
-
-
-def _kib(bits: int | None) -> float | None:
-    return None if bits is None else bits / 8192
-
-
-def _mean(points: Sequence[Point], label: str) -> float:
-    return geometric_mean(point.speedup for point in points if point.mechanism == label)

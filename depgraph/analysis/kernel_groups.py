@@ -1,4 +1,4 @@
-"""Kernels and pairs put together by function, operator, module, line or range."""
+"""Kernels: how each, alone, fills the SMs wave by wave, and what those of one group add up to."""
 
 from __future__ import annotations
 
@@ -8,14 +8,77 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.timing.launch_sites import NOWHERE, SITE_COLUMNS
+from depgraph.system.time_units import share_of
+from depgraph.timing.durations import kernel_makespans
+from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.queries import PathStep
     from depgraph.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLoad:
+    """How a kernel, alone on the GPU, fills the SMs."""
+
+    kernel: int
+    blocks: int
+    slots: int  # blocks that run at once: SMs times occupancy
+    time: float  # from the kernel's start to its end, in the unit of the durations
+    # share of the SMs that its blocks hold, 0 to 1, of the resource that sets its work
+    utilization: float
+
+    @property
+    def waves(self) -> float:
+        """How often its blocks fill every slot."""
+        return self.blocks / self.slots
+
+    @property
+    def full_waves(self) -> int:
+        """Waves that fill every slot."""
+        return self.blocks // self.slots
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave, if it does not fill every slot."""
+        return self.blocks % self.slots
+
+    @property
+    def tail_utilization(self) -> float:
+        """Share of the slots that the last wave fills; 1 where every wave is full."""
+        return self.tail_blocks / self.slots if self.tail_blocks else 1.0
+
+    @property
+    def tail_cost(self) -> float:
+        """Time that a last wave costs beside full ones, with blocks of equal length."""
+        if not self.full_waves or not self.tail_blocks:
+            return 0.0
+        share = (1 - self.tail_utilization) / (self.full_waves + 1)
+        return self.time * min(share, 1 - self.utilization)
+
+
+def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
+    """Say how each kernel, alone, fills the SMs, in launch order, without copies and memsets."""
+    graph, resources = scenario.graph, scenario.resources
+    slots = resources.occupancy * int(scenario.sms)
+    times = kernel_makespans(graph, scenario.durations, slots)
+    busy = np.bincount(
+        graph.operation_of_block, weights=scenario.durations, minlength=graph.n_operations
+    )
+    work = busy * resources.largest_shares / scenario.sms
+    blocks = np.diff(graph.first_block)
+    return [
+        KernelLoad(
+            int(graph.kernel[i]), int(blocks[i]), int(slots[i]), float(times[i]),
+            share_of(float(work[i]), float(times[i])),
+        )
+        for i in np.flatnonzero(scenario.is_kernel)
+    ]  # fmt: skip
+
 
 NAME = "name"
 GROUPINGS = (NAME, *SITE_COLUMNS)
@@ -82,11 +145,11 @@ def group_kernels(scenario: Scenario, by: str) -> list[KernelGroup]:
     """
     groups = group_names(scenario, by)
     times = kernel_times(scenario)
-    found: dict[str, list[int]] = {}
+    members_of: dict[str, list[int]] = {}
     for at, kernel in enumerate(scenario.kernels):
-        found.setdefault(groups[kernel.kernel], []).append(at)
+        members_of.setdefault(groups[kernel.kernel], []).append(at)
     result = []
-    for group, members in found.items():
+    for group, members in members_of.items():
         own = [scenario.kernels[at] for at in members]
         result.append(
             KernelGroup(
@@ -116,10 +179,10 @@ def kernel_times(scenario: Scenario) -> dict[int, float]:
 
 def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list[PairGroup]:
     """Put pairs of kernels together, those with most edges first."""
-    found: dict[tuple[str, str], list[PairSummary]] = {}
+    pairs_of: dict[tuple[str, str], list[PairSummary]] = {}
     for pair in pairs:
         source, target = groups[pair.source], groups[pair.target]
-        found.setdefault((source, target), []).append(pair)
+        pairs_of.setdefault((source, target), []).append(pair)
     result = [
         PairGroup(
             source=source,
@@ -131,6 +194,34 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
             waw=sum(p.waw for p in own),
             reuse=sum(p.reuse for p in own),
         )
-        for (source, target), own in found.items()
+        for (source, target), own in pairs_of.items()
     ]
     return sorted(result, key=lambda g: (-g.edges, g.source, g.target))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLoad:
+    """All launches of one function, operator, module, line or range."""
+
+    name: str
+    kernels: int
+    time: float  # of the kernels alone, summed
+    utilization: float  # share of the SMs that their blocks hold in that time, 0 to 1
+    on_path: float  # time of the critical path
+
+
+def loads_by_group(
+    loads: Sequence[KernelLoad], names: Mapping[int, str], path: Sequence[PathStep]
+) -> tuple[FunctionLoad, ...]:
+    """Add kernels up by their group, those of the longest first."""
+    time_on_path = {step.kernel: step.duration for step in path}
+    groups: dict[str, list[KernelLoad]] = {}
+    for load in loads:
+        groups.setdefault(names[load.kernel], []).append(load)
+    functions = []
+    for name, own in groups.items():
+        time = sum(load.time for load in own)
+        busy = sum(load.time * load.utilization for load in own)
+        on_path = sum(time_on_path.get(load.kernel, 0.0) for load in own)
+        functions.append(FunctionLoad(name, len(own), time, share_of(busy, time), on_path))
+    return tuple(sorted(functions, key=lambda f: (-f.time, f.name)))

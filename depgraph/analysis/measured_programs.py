@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depgraph.analysis.outcome import limits_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
-from depgraph.gpu.model_file import MeasuredErrors
+from depgraph.gpu.model import MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms.cuda_graph import CudaGraph
-from depgraph.mechanisms.predicted_time import graph_chain, in_microseconds, predicted_time
+from depgraph.mechanisms.predicted_time import (
+    PredictedTime,
+    graph_chain,
+    in_microseconds,
+    predicted_time,
+)
+from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import contended_bound
 from depgraph.scenario.scenario import Scenario
 from depgraph.timing.durations import default_durations
-from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
+from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchTime, launch_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from depgraph.gpu.model import Gpu
-    from depgraph.mechanisms.predicted_time import PredictedTime
-    from depgraph.scenario.work_alone import Contention
+    from depgraph.mechanisms.base import Mechanism
+    from depgraph.scenario.contention import Contention
     from depgraph.trace.records import Dim3
 
 _NOTHING = 0.03  # time saved, as a share, that is as good as none
@@ -63,17 +69,14 @@ class MeasuredProgram:
     streams_ahead: float | None = None
     streams_host: float | None = None
 
-    def scenario(
-        self, gpu: Gpu, contention: Contention, *, streams: Sequence[int] | None = None
-    ) -> Scenario:
-        """Return the program with the launch costs of a GPU, all on one stream by default."""
+    def scenario(self, gpu: Gpu, contention: Contention) -> Scenario:
+        """Return the program with the launch costs of a GPU, on a stream for each branch."""
         kernels = [
             WorkloadKernel(
                 k.name, k.grid, k.block, np.full(int(np.prod(k.grid)), k.time),
-                registers=k.registers, shared_bytes=k.shared_bytes,
-                stream=0 if streams is None else streams[place],
+                registers=k.registers, shared_bytes=k.shared_bytes, stream=stream,
             )
-            for place, k in enumerate(self.kernels)
+            for k, stream in zip(self.kernels, _branches(self), strict=True)
         ]  # fmt: skip
         links = [WorkloadDependence(source, target, "all") for source, target in self.edges]
         extraction = workload_extraction(kernels, links, unit="us", metadata={})
@@ -88,6 +91,29 @@ class MeasuredProgram:
         waves = np.ceil(np.diff(scenario.graph.first_block) / (scenario.occupancy * gpu.sms))
         durations = scenario.durations / waves[scenario.graph.operation_of_block]
         return with_launches(scenario.with_durations(durations).on(gpu.sms), gpu)
+
+
+def _branches(program: MeasuredProgram) -> list[int]:
+    """Return the stream of each kernel, as ``samples/validation/measure.py`` chose them.
+
+    An operation goes where the last one is that it waits for or comes after anyway, so that streams
+    add no order.
+    """
+    operation = [kernel.operation for kernel in program.kernels]
+    needs: list[set[int]] = [set() for _ in range(1 + max(operation))]
+    for source, target in program.edges:
+        if operation[source] != operation[target]:
+            needs[operation[target]].add(operation[source])
+    before: list[set[int]] = []
+    last: list[int] = []
+    chosen: list[int] = []
+    for i, direct in enumerate(needs):
+        before.append(direct.union(*(before[j] for j in direct)))
+        free = [s for s, end in enumerate(last) if end in before[i]]
+        best = next((s for s in free if last[s] in direct), free[0] if free else len(last))
+        last[best : best + 1] = [i]
+        chosen.append(best)
+    return [chosen[i] for i in operation]
 
 
 def with_launches(scenario: Scenario, gpu: Gpu) -> Scenario:
@@ -135,20 +161,38 @@ class Prediction:
 def predict_graph(
     program: MeasuredProgram, gpu: Gpu, contention: Contention = "full", *, as_chain: bool = False
 ) -> Prediction:
-    """Predict a replay of a program's CUDA graph on the GPU that it was measured on.
-
-    The graph has the program's edges alone, or is a chain of its kernels.
-    """
+    """Predict a replay of a program's CUDA graph, or of a chain of its kernels, on its GPU."""
     scenario = program.scenario(gpu, contention)
     if scenario.has_predictions:
         bound = contended_bound(scenario.contended)
     else:
         bound = limits_of(scenario).lower_bound
     policy = graph_chain(scenario) if as_chain else CudaGraph()
-    found = in_microseconds(predicted_time(policy, scenario), policy, scenario)
-    if found is None:
+    return _prediction(
+        program, policy, scenario, program.serial if as_chain else program.parallel, bound
+    )
+
+
+def predict_streams(program: MeasuredProgram, gpu: Gpu) -> Prediction | None:
+    """Predict a program on streams, the host ahead of the GPU; None if that was not measured."""
+    if program.streams_ahead is None:
+        return None
+    scenario = _ahead(program.scenario(gpu, "full"))
+    return _prediction(program, Streams(), scenario, program.streams_ahead)
+
+
+def _prediction(
+    program: MeasuredProgram, policy: Mechanism, scenario: Scenario, measured: float,
+    bound: float = 0.0,
+) -> Prediction:  # fmt: skip
+    time = in_microseconds(predicted_time(policy, scenario), policy, scenario)
+    if time is None:
         raise TypeError("measured programs have times")
-    return Prediction(program, found, program.serial if as_chain else program.parallel, bound)
+    return Prediction(program, time, measured, bound)
+
+
+def _ahead(scenario: Scenario) -> Scenario:
+    return scenario.with_launch(replace(scenario.launch, host=LaunchTime()))
 
 
 def graph_time(scenario: Scenario) -> float:
@@ -156,10 +200,20 @@ def graph_time(scenario: Scenario) -> float:
     return predicted_time(CudaGraph(), scenario).time
 
 
-def errors_by_family(gpu: str, found: Iterable[Prediction]) -> tuple[MeasuredErrors, ...]:
+def chain_time(scenario: Scenario) -> float:
+    """Return the predicted time of the CUDA graph that is a chain of a scenario's kernels."""
+    return predicted_time(graph_chain(scenario), scenario).time
+
+
+def streams_time(scenario: Scenario) -> float:
+    """Return the predicted time of a scenario's streams, the host ahead of the GPU."""
+    return predicted_time(Streams(), _ahead(scenario)).time
+
+
+def errors_by_family(gpu: str, predictions: Iterable[Prediction]) -> tuple[MeasuredErrors, ...]:
     """Sum up how far predictions were off, of each family of programs."""
     groups: dict[str, list[Prediction]] = {}
-    for each in found:
+    for each in predictions:
         groups.setdefault(each.family, []).append(each)
     return tuple(
         errors_of(
@@ -176,20 +230,9 @@ def errors_by_family(gpu: str, found: Iterable[Prediction]) -> tuple[MeasuredErr
 def errors_of(
     family: str, gpu: str, predicted: ArrayLike, measured: ArrayLike, serial: ArrayLike
 ) -> MeasuredErrors:
-    """Sum up how far predictions were off.
-
-    Parameters
-    ----------
-    predicted, measured, serial : float64[n]
-        Times of programs in one unit; `serial` is measured, kernels one after another. Within 3 %
-        of it a program is neither faster nor slower.
-
-    Returns
-    -------
-    MeasuredErrors
-        Its range holds 19 of 20 of these programs, of fewer than 39 all: of others nine in ten
-        should lie in it.
-    """
+    """Sum up how far times were off; `serial` is measured, kernels one after another."""
+    # The range holds 19 of 20 of these programs, of fewer than 39 all: of others nine in ten should
+    # lie in it.
     found, real, before = (np.asarray(times, np.float64) for times in (predicted, measured, serial))
     errors, saved = np.abs(found / real - 1), 1 - real / before
     told = (np.abs(saved) < _NOTHING) | (saved * (1 - found / before) > 0)

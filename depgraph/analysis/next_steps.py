@@ -50,3 +50,7 @@ def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
 
 AS_USUAL = Invocation()
 """The store that `extract` writes, and no options."""
+LAUNCH_BOUND = 0.25
+"""Share of the time that the GPU waits for the host or for launches, from which a program is called
+launch-bound."""
+PROFILER_SLOWS = "A profiler slows the host; bound --wall TIME counts with the real time."

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.launch_costs import launch_costs
-from depgraph.graph.paths_jit import Shares, intra_block_finish
-from depgraph.mechanisms.serial import serial
-from depgraph.scenario.contention import longest_path
+from depgraph.graph.graph_jit import Shares, intra_block_finish
+from depgraph.mechanisms.baselines import serial
 from depgraph.schedule.policy import Against
-from depgraph.schedule.schedule import ANOMALY
-from depgraph.system.ratios import ratio, share_of, share_of_gain
+from depgraph.schedule.schedule import ANOMALY, Schedule
+from depgraph.system.time_units import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from depgraph.analysis.launch_costs import LaunchCosts
-    from depgraph.analysis.launch_figures import LaunchFigures
     from depgraph.errors import DeadlockError
-    from depgraph.gpu.model_file import MeasuredErrors
+    from depgraph.gpu.model import MeasuredErrors
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms import Mechanism, Rules
-    from depgraph.mechanisms.predicted_time import Predicted
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCosts:
+    """The makespan of one and the same serial program, launched in two ways."""
+
+    serial: float  # one by one, from the host
+    cuda_graph: float  # as a CUDA graph in which each kernel waits for the one before it
+
+    @property
+    def cuda_graph_speedup(self) -> float:
+        """How much faster the CUDA graph is."""
+        return ratio(self.serial, self.cuda_graph)
+
+
+def launch_costs(scenario: Scenario) -> LaunchCosts | None:
+    """Work out what launches cost; None where they cost nothing."""
+    if scenario.launch.is_off:
+        return None
+    return LaunchCosts(serial(scenario).makespan, serial(scenario, as_graph=True).makespan)
+
 
 _NONE = np.empty(0, np.float64)
 _CLOSE = 1e-9
 MEMORY = "memory bandwidth"
 """What limits a program whose bytes take longer than anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFigures:
+    """The child kernels of one schedule."""
+
+    # made, possible: launches from the device
+    made: int
+    possible: int
+    over_cdp: float  # speedup over launching all of them; 0 where that deadlocks
+    overhead: float  # time that warps stall in launches, summed
+    queueing: float  # time that child blocks wait for their slots once they are launched, summed
+    child_share: float  # part of the blocks' work that child kernels do, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +199,9 @@ def intra_block_path(
     graph: BlockGraph,
     durations: NDArray[np.float64],
     *,
-    join_need: NDArray[np.float64] | None = None,
+    join_need: NDArray[np.float64] | None = None,  # [n_joins]; default: the graph's positions
 ) -> float:
-    """Return the critical path where blocks may wait anywhere inside.
-
-    `join_need` is the share of a target's work before it needs a join: float64[n_joins], default
-    from the graph's positions.
-    """
+    """Return the critical path where blocks may wait anywhere inside."""
     needs = (
         _NONE if join_need is None else join_need,
         _NONE if join_need is not None or graph.first_use is None else graph.first_use,
@@ -201,7 +225,7 @@ class Paths:
         intra_block = (
             None if graph.first_use is None else intra_block_path(graph, scenario.own_durations)
         )
-        return cls(longest_path(graph, scenario.least_durations), intra_block)
+        return cls(graph.longest_path(scenario.least_durations), intra_block)
 
 
 def limits_of(
@@ -266,29 +290,6 @@ def outcome_of(
         upper_bound=possible,
         assumptions=tuple(notes),
         figures=rules.figures,
-    )
-
-
-def with_prediction(
-    found: Outcome, time: Predicted, chain: Predicted, mechanism: Mechanism, scenario: Scenario
-) -> Outcome:
-    """Add what is predicted, of the mechanism and of the chain that is launched in the same way."""
-    from depgraph.mechanisms.predicted_time import in_microseconds
-
-    shown = in_microseconds(time, mechanism, scenario)
-    if shown is None:
-        return found
-    return replace(
-        found,
-        predicted=time.time,
-        predicted_us=shown.us,
-        predicted_low_us=shown.low_us,
-        predicted_high_us=shown.high_us,
-        predicted_serial_us=scenario.microseconds(chain.time),
-        predicted_speedup=ratio(chain.time, time.time),
-        predicted_overlap=ratio(chain.free, time.free),
-        family=shown.family,
-        errors=shown.errors,
     )
 
 
@@ -360,7 +361,7 @@ def _bound_with_engines(rules: Rules, scenario: Scenario) -> float:
     places, durations = rules.places, rules.durations
     if places is None or durations is None:
         raise TypeError("rules put blocks on copy engines")
-    path = longest_path(scenario.bound_graph, durations)
+    path = scenario.bound_graph.longest_path(durations)
     of_block = scenario.graph.operation_of_block
     there = np.where(_on_sms(rules, scenario), durations, 0.0)
     return max(path, scenario.resources.work(of_block, there, scenario.sms), scenario.memory)
@@ -382,20 +383,18 @@ def held_share(
         return 0.0
     held = float(((schedule.end - schedule.start) * scenario.shares * on_sms).sum())
     if schedule.children is not None and scenario.launches is not None:
-        found = schedule.children
-        parent = scenario.launches.block[found.launch]
-        held += float(((found.end - found.start) * scenario.shares[parent]).sum())
+        children = schedule.children
+        parent = scenario.launches.block[children.launch]
+        held += float(((children.end - children.start) * scenario.shares[parent]).sum())
     return share_of(held / scenario.sms, schedule.makespan)
 
 
 def work_done(
     scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
 ) -> float:
-    """Return the time that all SMs need for what a schedule does, as `SmResources.work` counts.
-
-    Where blocks launch child kernels this depends on which are launched, and may be above the
-    least work that the bound counts.
-    """
+    """Return the time that all SMs need for what a schedule does, as `SmResources.work` counts."""
+    # Where blocks launch child kernels this depends on which are launched, and may be above the
+    # least work that the bound counts.
     launches, durations = scenario.launches, np.where(on_sms, scenario.durations, 0.0)
     if launches is not None and schedule.children is not None:
         ran = schedule.children.launched

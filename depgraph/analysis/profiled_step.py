@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.as_launched import LAUNCH_BOUND, PROFILER_SLOWS
-from depgraph.analysis.gpu_activity import (
-    TIMELINE,
-    activity_of,
+from depgraph.analysis.activity import TIMELINE, Activity, activity_of
+from depgraph.analysis.next_steps import LAUNCH_BOUND, PROFILER_SLOWS
+from depgraph.analysis.step_times import (
+    US,
+    Spent,
+    Window,
     of_one_gpu,
+    spent_in,
     utilization_of,
     windows_of,
+    without_profiler,
 )
-from depgraph.analysis.step_times import US, Spent, spent_in, without_profiler
 from depgraph.errors import ModelError, ProfileError
-from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_resources import DEFAULT_GPU
-from depgraph.scenario.trust import trust_in
-from depgraph.system.ratios import ratio
+from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
+from depgraph.scenario.contention import trust_in
 from depgraph.system.text import counted
+from depgraph.system.time_units import ratio
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.analysis.gpu_activity import Activity, Window
-    from depgraph.gpu.model import Gpu
-    from depgraph.timing.profile import KernelProfile
+_AMD_GPU, _AMD_NAMES = "MI300X", ("AMD ", "Radeon", "gfx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class ProfiledStep:
     stated_wall: bool  # whether the user said how long a step takes without a profiler
     gpu: str  # whose launch costs and limits are used
     vendor: str  # of that GPU
+    graph: str  # what its vendor calls launches that are submitted as one
     sms: int
     functions: tuple[FunctionTime, ...]  # those that take longest first
     # What was assumed: what changes the answer, and all of it.
@@ -84,11 +85,6 @@ class ProfiledStep:
         return None if spent.unexplained > least else False
 
 
-def graph_name(vendor: str) -> str:
-    """Return what a vendor calls launches that are submitted as one."""
-    return "HIP graph" if vendor == "AMD" else "CUDA graph"
-
-
 def profiled_step(
     profile: KernelProfile,
     *,
@@ -107,11 +103,11 @@ def profiled_step(
     sms = sms or (int(stated.max()) if stated is not None and stated.max() > 0 else gpu.sms)
     model = launch_model(launch or LaunchChoice(OF_GPU, {}), unit="us", gpu=gpu)
     used = utilization_of(profile, gpu, sms, notes)
-    activity = activity_of(profile, used)
+    activity = activity_of(profile)
     windows = windows_of(activity)
     if not windows:
         raise ProfileError(profile.source, "has no kernel that takes any time", TIMELINE)
-    spent = [spent_in(activity, window, model) for window in windows]
+    spent = [spent_in(activity, used, window, model) for window in windows]
     chosen, name = _picked(profile, activity, windows, spent, iteration)
     if wall is not None:
         chosen = without_profiler(chosen, wall)
@@ -121,7 +117,7 @@ def profiled_step(
     if np.isnan(activity.issued[activity.is_kernel]).all():
         notes.append("the profile has no launch calls: why the GPU idles is not known")
     notes.append(
-        f"a {graph_name(gpu.vendor)} costs {model.graph.value:g} us to launch, "
+        f"a {gpu.graph} costs {model.graph.value:g} us to launch, "
         f"{model.node.value:g} us a node and {model.path.value:g} us from node to node "
         f"({model.path.source}); what ran one after "
         "another still does in it, and takes as long as in the profile"
@@ -136,6 +132,7 @@ def profiled_step(
         stated_wall=wall is not None,
         gpu=gpu.name,
         vendor=gpu.vendor,
+        graph=gpu.graph,
         sms=sms,
         functions=_functions(profile, used),
         vital=tuple(vital),
@@ -148,14 +145,15 @@ def _gpu(profile: KernelProfile, given: Gpu | None, notes: list[str]) -> Gpu:
         return given
     device = profile.devices[0] if profile.devices else 0
     name = profile.device_names.get(device)
+    otherwise = _AMD_GPU if (name or "").startswith(_AMD_NAMES) else DEFAULT_GPU
     if name is not None:
         try:
             return load_gpu(name)
         except ModelError:
-            notes.append(f"there is no model of {name}: launch costs are those of {DEFAULT_GPU}")
+            notes.append(f"there is no model of {name}: launch costs are those of {otherwise}")
     else:
-        notes.append(f"the profile names no GPU: launch costs are those of {DEFAULT_GPU} (--gpu)")
-    return load_gpu(DEFAULT_GPU)
+        notes.append(f"the profile names no GPU: launch costs are those of {otherwise} (--gpu)")
+    return load_gpu(otherwise)
 
 
 def _picked(
@@ -201,10 +199,10 @@ def _functions(profile: KernelProfile, used: NDArray[np.float64]) -> tuple[Funct
     for row, name in enumerate(profile.name):
         rows[name].append(row)
     total = float(profile.duration.sum())
-    found = []
+    functions = []
     for name, own in rows.items():
         time = float(profile.duration[own].sum())
         busy = float((profile.duration[own] * used[own]).sum())
         share = None if np.isnan(busy) else ratio(busy, time)
-        found.append(FunctionTime(name, len(own), time / US, ratio(time, total), share))
-    return tuple(sorted(found, key=lambda each: -each.time))
+        functions.append(FunctionTime(name, len(own), time / US, ratio(time, total), share))
+    return tuple(sorted(functions, key=lambda each: -each.time))

@@ -5,31 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.kinds import ALL_KINDS
-from depgraph.trace.records import (
-    AWAITS,
-    BLOCKING,
-    GRAPH_BEGINS,
-    GRAPH_EDGE,
-    GRAPH_ENDS,
-    HOST_AWAITS_CONTEXT,
-    HOST_AWAITS_EVENT,
-    HOST_AWAITS_STREAM,
-    LDGSTS_READ,
-    LEGACY,
-    NON_BLOCKING,
-    READ,
-    RECORDS,
-    RUNS_IN,
-    SYNC_READ,
-    UNKNOWN_GRAPH_BEGINS,
-    WRITE,
-)
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,8 +23,8 @@ if TYPE_CHECKING:
     from depgraph.store.store import Store
     from depgraph.trace.records import Allocation, HostCall
 
-_STREAM_KINDS = (LEGACY, BLOCKING, NON_BLOCKING)
-_GRAPH_CALLS = (GRAPH_BEGINS, UNKNOWN_GRAPH_BEGINS, GRAPH_ENDS, GRAPH_EDGE)
+_STREAM_KINDS = (Calls.LEGACY, Calls.BLOCKING, Calls.NON_BLOCKING)
+_GRAPH_CALLS = (Calls.GRAPH_BEGINS, Calls.UNKNOWN_GRAPH_BEGINS, Calls.GRAPH_ENDS, Calls.GRAPH_EDGE)
 _RECORDING = "recording"
 _MOST_CLOCKS = 1 << 26
 
@@ -84,16 +66,6 @@ def find_races(store: Store) -> RaceCheck:
     ISA, memory consistency model), whose order is not looked at: what meets one of them is compared
     with the others, too. A plain write by a block that updates the same bytes by an atomic as well
     counts as the atomic.
-
-    Parameters
-    ----------
-    store : Store
-        Of a recording that notes streams, events and waits of the host.
-
-    Raises
-    ------
-    NotApplicableError
-        If the store is of another input, of an older recording or of some of its kernels.
     """
     _refuse_others(store)
     layout = _Layout.of(store)
@@ -102,7 +74,7 @@ def find_races(store: Store) -> RaceCheck:
     for pair in pairs:
         wanted.setdefault(layout.operation[pair.target], []).append(pair)
     order = HostOrder(store.host_calls, layout.streams, wanted.keys())
-    conflicts = _Conflicts(store)
+    conflicts = _Conflicts(store, layout)
     races, possible, unjudged, across = [], 0, 0, 0
     beside: dict[int, list[int]] = {}  # of an operation those that only its atomics meet
     for target, found in sorted(wanted.items(), key=itemgetter(0)):
@@ -121,9 +93,9 @@ def find_races(store: Store) -> RaceCheck:
         further = _reached(beside, sources)
         unordered += [each for each in further if order.is_ordered(each, target) is False]
         for source in unordered:
-            conflict = conflicts.between(source, target)
-            if conflict is not None:
-                races.append(_described(store, layout, conflict, source, target))
+            race = conflicts.between(source, target)
+            if race is not None:
+                races.append(race)
             elif source not in further:
                 beside.setdefault(target, []).append(source)
     return RaceCheck(tuple(races), len(order.streams), len(pairs), across, possible, unjudged)
@@ -143,20 +115,18 @@ def _reached(beside: Mapping[int, Sequence[int]], operations: Iterable[int]) -> 
 
 
 def _refuse_others(store: Store) -> None:
+    found = ""
     if store.metadata.get("format") != _RECORDING:
-        message = (
-            f"{store.path}: its input does not say what orders streams: record the program with"
-            " depgraph record"
+        found = "its input does not say what orders streams: record it with depgraph record"
+    elif store.metadata["options"].get("kernels"):
+        found = "races are looked for among all kernels: extract without --kernels"
+    elif not any(call.what in _STREAM_KINDS for call in store.host_calls):
+        found = (
+            "is of a recording by an earlier version, which did not note streams, events and waits"
+            " of the host: record the program again"
         )
-        raise NotApplicableError(message)
-    if store.metadata["options"].get("kernels"):
-        message = f"{store.path}: races are looked for among all kernels: extract without --kernels"
-        raise NotApplicableError(message)
-    if not any(call.what in _STREAM_KINDS for call in store.host_calls):
-        message = (
-            f"{store.path}: is of a recording by an earlier version, which did not note streams,"
-            " events and waits of the host: record the program again"
-        )
+    if found:
+        message = f"{store.path}: {found}"
         raise NotApplicableError(message)
 
 
@@ -176,7 +146,7 @@ class _Layout:
         for kernel in store.kernels:
             streams[kernel.operation] = kernel.stream
         for call in store.host_calls:
-            if call.what == RUNS_IN and call.stream is not None:
+            if call.what == Calls.RUNS_IN and call.stream is not None:
                 streams[call.operation] = call.stream
         return cls(operation, {at: number for number, at in operation.items()}, streams)
 
@@ -248,40 +218,43 @@ class HostOrder:
             self._declare(call)
         elif call.what in _GRAPH_CALLS:
             self._take_graph(call)
-        elif call.what == HOST_AWAITS_EVENT:
+        elif call.what == Calls.HOST_AWAITS_EVENT:
             self._join(self._host, self._event.get(call.event))
-        elif call.what == HOST_AWAITS_CONTEXT:
-            for each in np.flatnonzero(self._context == call.context):
-                self._join(self._host, self._clock[each])
-        elif call.stream in self.streams:
+        elif call.what == Calls.HOST_AWAITS_CONTEXT:
+            of_context = self._clock[self._context == call.context]
+            np.maximum(self._host, of_context.max(axis=0, initial=0), out=self._host)
+        elif call.stream in self.streams and call.what != Calls.RUNS_IN:
             self._take_of_stream(call.what, self.streams[call.stream], call.event)
 
     def _declare(self, call: HostCall) -> None:
         stream, context = self.streams[call.stream], call.context or 0
         self._context[stream] = context
-        self._is_blocking[stream] = call.what != NON_BLOCKING
-        if call.what == LEGACY:
+        self._is_blocking[stream] = call.what != Calls.NON_BLOCKING
+        if call.what == Calls.LEGACY:
             self._legacy[context] = stream
 
     def _take_of_stream(self, what: str, stream: int, event: int | None) -> None:
-        if what == AWAITS:
-            self._join(self._clock[stream], self._event.get(event))
-            return
-        self._settle(stream)  # the legacy stream has done all once those have that it waits for
-        if what == RECORDS:
-            self._event[event] = self._clock[stream].copy()
-        elif what == HOST_AWAITS_STREAM:
+        if what == Calls.HOST_AWAITS_STREAM:
+            # Measured on an H200: the host waits for no stream that only waits for the legacy one.
+            if stream in self._legacy.values():
+                self._settle(stream)
             self._join(self._host, self._clock[stream])
+            return
+        self._settle(stream)
+        if what == Calls.AWAITS:
+            self._join(self._clock[stream], self._event.get(event))
+        elif what == Calls.RECORDS:
+            self._event[event] = self._clock[stream].copy()
 
     def _take_graph(self, call: HostCall) -> None:
-        if call.what == GRAPH_EDGE:
+        if call.what == Calls.GRAPH_EDGE:
             self._before.setdefault(call.operation, []).append(call.after or 0)
-        elif call.what == GRAPH_ENDS or call.stream not in self.streams:
+        elif call.what == Calls.GRAPH_ENDS or call.stream not in self.streams:
             self._graph = None
         else:
             self._graph = stream = self.streams[call.stream]
             self._enter(stream)
-            if call.what == GRAPH_BEGINS:
+            if call.what == Calls.GRAPH_BEGINS:
                 self._has_edges.add((stream, int(self._clock[stream, stream])))
 
     @staticmethod
@@ -314,34 +287,11 @@ class HostOrder:
         return False
 
 
-def _described(
-    store: Store, layout: _Layout, conflict: _Conflict, source: int, target: int
-) -> Race:
-    return Race(
-        layout.number[source],
-        layout.number[target],
-        layout.streams[source],
-        layout.streams[target],
-        conflict.kinds,
-        conflict.address,
-        conflict.size,
-        _buffer_of(conflict.address, store.allocations, source),
-    )
-
-
-class _Conflict(NamedTuple):
-    """Bytes that two operations touch, at least one of them writing, not both by atomics alone."""
-
-    kinds: tuple[str, ...]
-    address: int  # of the first
-    size: int
-
-
 class _Conflicts:
     """Looks up what two operations of a store both touch."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, layout: _Layout) -> None:
+        self._store, self._layout = store, layout
 
     @cached_property
     def _of_operation(self) -> tuple[Footprints, NDArray[np.int64], NDArray[np.int64]]:
@@ -355,8 +305,8 @@ class _Conflicts:
         footprints, rows, bounds = self._of_operation
         return footprints.take(rows[bounds[operation] : bounds[operation + 1]])
 
-    def between(self, source: int, target: int) -> _Conflict | None:
-        """Return what two operations do to the same bytes; None if that is no conflict."""
+    def between(self, source: int, target: int) -> Race | None:
+        """Return what two operations do to the same bytes, if one writes, not both by atomics."""
         both = [self._touched(source), self._touched(target)]
         edges = np.unique(np.concatenate([each for f in both for each in (f.start, f.end)]))
         writes = [_covers(edges, each, each.kind == WRITE) for each in both]
@@ -377,7 +327,11 @@ class _Conflicts:
             return None
         start, end = edges[:-1][where], edges[1:][where]
         kinds = tuple(kind for kind, bytes_ in racing.items() if bytes_.any())
-        return _Conflict(kinds, int(start[0]), int((end - start).sum()))
+        number, stream, address = self._layout.number, self._layout.streams, int(start[0])
+        return Race(
+            number[source], number[target], stream[source], stream[target], kinds, address,
+            int((end - start).sum()), _buffer_of(address, self._store.allocations, source),
+        )  # fmt: skip
 
 
 def _covers(

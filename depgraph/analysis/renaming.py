@@ -8,25 +8,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.buffers import BLOCK_BYTES, allocators, find_buffers
-from depgraph.analysis.next_steps import Step
+from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, Reuse, allocators, find_buffers
+from depgraph.analysis.next_steps import Invocation, Step
 from depgraph.analysis.outcome import limits_of
+from depgraph.graph.graph_jit import earliest_finish, invert_lists
 from depgraph.graph.lists import gather_lists
-from depgraph.graph.lists_jit import invert_lists
-from depgraph.graph.paths_jit import earliest_finish
-from depgraph.system.ratios import ratio
+from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.analysis.buffers import Buffer, Reuse
-    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
 """Parts of the possible speedup that a set of buffers is looked for."""
+_MOST_NAMED = 4
 _CLOSE = 1e-9
 _RAW = -1
 
@@ -117,18 +115,25 @@ def study_renaming(scenario: Scenario) -> Renaming:
     )
 
 
-def renaming_steps(found: Renaming, invocation: Invocation) -> list[Step]:
+def named(found: BufferSet) -> str:
+    """Name the buffers of a set by the numbers that tables give them."""
+    if len(found.buffers) > _MOST_NAMED:
+        return f"these {len(found.buffers)} buffers"
+    return f"buffer{'s' * (len(found.buffers) > 1)} {', '.join(map(str, found.buffers))}"
+
+
+def renaming_steps(renaming: Renaming, invocation: Invocation) -> list[Step]:
     """Return the commands that show what the sets of buffers would bring."""
     steps = []
-    for each in found.sets:
-        these = "this buffer" if len(each.buffers) == 1 else f"these {len(each.buffers)} buffers"
-        if names := allocators(found.buffers[n] for n in each.buffers):
+    for each in renaming.sets:
+        these = named(each)
+        if names := allocators(renaming.buffers[n] for n in each.buffers):
             these += f" (allocated by {names})"
         words = [word for text in each.what_ifs for word in ("--what-if", text)]
         steps.append(
             Step(
                 f"see the program with {these} renamed:",
-                invocation.command("bound", "--sms", f"{found.sms:g}", *words),
+                invocation.command("bound", "--sms", f"{renaming.sms:g}", *words),
             )
         )
     return steps
@@ -158,10 +163,10 @@ def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int,
     for share in SHARES:
         # Speedups are inverse to times.
         longest = 1 / (1 / before + share * (1 / after - 1 / before))
-        found = paths.reduced(order, longest)
-        if found not in known:
-            known.add(found)
-            yield found, paths.length(frozenset(found))
+        numbers = paths.reduced(order, longest)
+        if numbers not in known:
+            known.add(numbers)
+            yield numbers, paths.length(frozenset(numbers))
 
 
 class _Paths:
@@ -211,27 +216,29 @@ class _Paths:
         while critical[path[-1]] >= 0:
             path.append(int(critical[path[-1]]))
         path.reverse()
-        return [self._labels(*step, kept) for step in pairwise(path)]
-
-    def _labels(self, source: int, target: int, kept: NDArray[np.int64]) -> set[int]:
         graph = self._graph
-        operation = graph.operation_of_block
-        ends = np.array([0, 1], np.int32)
+        operation = graph.operation_of_block[path].astype(np.int64)
         # Joins are sorted by target, then by source.
-        low, high = np.searchsorted(
-            graph.join_target_operation[kept], operation[target] + ends
-        ).tolist()
-        kept = kept[low:high]
-        low, high = np.searchsorted(
-            graph.join_source_operation[kept], operation[source] + ends
-        ).tolist()
-        kept = kept[low:high]
-        for offsets, sets, block in (
-            (graph.source_offsets, graph.sources, source),
-            (graph.target_offsets, graph.targets, target),
-        ):
-            kept = kept[self._holds(offsets, sets, kept, block)]
-        return set(self._label[kept].tolist())
+        pair = graph.join_target_operation[kept].astype(np.int64) * graph.n_operations
+        pair += graph.join_source_operation[kept]
+        steps = operation[1:] * graph.n_operations + operation[:-1]
+        lows, highs = (np.searchsorted(pair, steps, side).tolist() for side in ("left", "right"))
+        return [
+            self._labels(*step, kept[low:high])
+            for step, low, high in zip(pairwise(path), lows, highs, strict=True)
+        ]
+
+    def _labels(self, source: int, target: int, joins: NDArray[np.int64]) -> set[int]:
+        graph = self._graph
+        labels = set(self._label[joins].tolist())
+        if len(labels) > 1:
+            for offsets, sets, block in (
+                (graph.source_offsets, graph.sources, source),
+                (graph.target_offsets, graph.targets, target),
+            ):
+                joins = joins[self._holds(offsets, sets, joins, block)]
+            labels = set(self._label[joins].tolist())
+        return labels
 
     def _holds(
         self, offsets: NDArray[np.int64], sets: NDArray[np.int32], joins: NDArray[np.int64],
@@ -242,8 +249,8 @@ class _Paths:
         own = inverse[begins[block] : begins[block + 1]]
         lists, members = gather_lists(offsets, sets, joins)
         is_own = np.append(0, np.cumsum(np.isin(members, own)))
-        found: NDArray[np.bool_] = is_own[lists[1:]] > is_own[lists[:-1]]
-        return found
+        holds: NDArray[np.bool_] = is_own[lists[1:]] > is_own[lists[:-1]]
+        return holds
 
     def sole_supports(self) -> set[int]:
         """Return the buffers without which a step of the critical path would not be there."""
@@ -255,10 +262,10 @@ class _Paths:
         renamed: frozenset[int] = frozenset()
         while True:
             steps = self.supports(renamed)
-            found = {n for labels in steps if _RAW not in labels for n in labels}
-            if not found or self.length(renamed) <= self.floor * (1 + _CLOSE):
+            more = {n for labels in steps if _RAW not in labels for n in labels}
+            if not more or self.length(renamed) <= self.floor * (1 + _CLOSE):
                 return renamed
-            renamed |= found
+            renamed |= more
 
     def reduced(self, order: Sequence[int], longest: float) -> tuple[int, ...]:
         """Leave out buffers, in an order, as long as the path stays within a length."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import PredictedTime, in_microseconds
-from depgraph.system.ratios import ratio
+from depgraph.scenario.contention import contended_bound
 from depgraph.system.text import counted, show_bytes
-from depgraph.system.time_units import convert_time
+from depgraph.system.time_units import convert_time, ratio
 
 if TYPE_CHECKING:
     from depgraph.analysis.findings import Findings
@@ -40,7 +40,11 @@ class Times:
     changed : PredictedTime or None
         The time with that change, as a CUDA graph.
     least_us : float
-        What any schedule needs for the same blocks, with the change if there is one.
+        What any schedule needs for the same blocks, with the change if there is one: the lower of
+        the bounds for fixed durations and for predictions, in which a block alone on its SM is
+        faster and what a kernel takes to start may be saved.
+    graph : str
+        What the GPU's vendor calls a CUDA graph.
     """
 
     now_us: float | None
@@ -49,6 +53,7 @@ class Times:
     change: str
     changed: PredictedTime | None
     least_us: float
+    graph: str
 
     @property
     def best(self) -> PredictedTime:
@@ -76,14 +81,7 @@ class Proposal:
 
 
 def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
-    """Return what is proposed for a program without child kernels on a number of SMs.
-
-    Parameters
-    ----------
-    found : Findings
-    separate_buffers : bool
-        Whether the verdict proposes to keep buffers apart.
-    """
+    """Return what is proposed for a program without child kernels on a number of SMs."""
     # Captured as it is launched, a program keeps what its streams let overlap, and nothing else.
     graph, launched = found.launched_graph
     parallel = found.graph_prediction
@@ -107,19 +105,16 @@ def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
 
 
 def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
-    """Return the times of a program; None where durations are no times, or SMs are unlimited.
-
-    Parameters
-    ----------
-    found, separate_buffers
-        As `proposal_of` takes them.
-    """
+    """Return the times of a program; None where durations are no times, or SMs are unlimited."""
     scenario, run = found.scenario, found.launched.run
     microsecond = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
     if microsecond is None or math.isinf(scenario.sms) or scenario.launches is not None:
         return None
     proposal = proposal_of(found, separate_buffers=separate_buffers)
-    least = proposal.least * microsecond
+    least = proposal.least
+    if scenario.has_predictions:
+        least = min(least, contended_bound(proposal.scenario.contended))
+    least *= microsecond
     shown = in_microseconds(proposal.as_graph, proposal.graph, scenario)
     if shown is None:
         return None
@@ -129,15 +124,9 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     return Times(
         now_us=None if run is None else run.wall * microsecond,
         now_sms=None if run is None or run.sms == scenario.sms else run.sms,
-        as_graph=_above(shown, least),
+        as_graph=shown,
         change=proposal.change,
-        changed=None if then is None else _above(then, least),
+        changed=then,
         least_us=least,
+        graph=scenario.resources.gpu.graph,
     )
-
-
-def _above(time: PredictedTime, least: float) -> PredictedTime:
-    """Return a time whose range does not go below what any schedule needs."""
-    if time.low_us is None:
-        return time
-    return replace(time, low_us=max(time.low_us, min(least, time.us)))

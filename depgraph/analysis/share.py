@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.mechanisms.costs import charges_of
-from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_time
-from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
-from depgraph.scenario.joined import joined
-from depgraph.system.ratios import ratio
+from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,47 +77,31 @@ class Sharing:
 def share_gpu(
     first: tuple[str, Scenario], second: tuple[str, Scenario], sms: Sequence[float], how: str
 ) -> Sharing:
-    """Run two programs side by side.
-
-    Parameters
-    ----------
-    first, second : (str, Scenario)
-        With their names.
-    sms : sequence of float
-        SM counts.
-    how : str
-        As `find_sharing` reads it.
-
-    Raises
-    ------
-    ModelError
-        If the programs cannot share a GPU, or not so.
-    """
+    """Run two programs side by side."""
     one, other = first[1], second[1]
     both = joined(one, other)
-    rows = []
+    rows, notes = [], dict.fromkeys(both.assumptions)
     for size in sms:
         programs = one.on(size), other.on(size), both.on(size)
         for way in find_sharing(how, one.graph.n_operations):
             alone = Dataflow() if way.how == BLOCKS else Serial()
-            rows.append(
-                Shared(size, way.label, _fixed(way, alone, *programs),
-                       _predicted(way, alone, *programs))
+            schedule, rules = run_mechanism(way, programs[2], charges_of(way, {}, programs[2]))
+            fixed = _times(
+                schedule, one.graph.n_blocks, sum(serial(p).makespan for p in programs[:2]),
+                [run_mechanism(alone, p, charges_of(alone, {}, p))[0].makespan
+                 for p in programs[:2]],
             )  # fmt: skip
-    return Sharing((first[0], second[0]), one.unit, tuple(rows), both.assumptions)
+            rows.append(Shared(size, way.label, fixed, _predicted(way, alone, *programs)))
+            notes |= dict.fromkeys(rules.assumptions)
+    return Sharing((first[0], second[0]), one.unit, tuple(rows), tuple(notes))
 
 
-def _fixed(
-    way: Mechanism, alone: Mechanism, one: Scenario, other: Scenario, both: Scenario
+def _times(
+    schedule: Schedule, split: int, in_turn: float, alone: Iterable[float], us: float = 1.0
 ) -> Times:
-    own = [run_mechanism(alone, p, charges_of(alone, {}, p))[0].makespan for p in (one, other)]
-    schedule, _ = run_mechanism(way, both, charges_of(way, {}, both))
-    ends = schedule.end[: one.graph.n_blocks], schedule.end[one.graph.n_blocks :]
-    return Times(
-        schedule.makespan,
-        serial(one).makespan + serial(other).makespan,
-        *(Side(a, float(e.max(initial=0.0))) for a, e in zip(own, ends, strict=True)),
-    )
+    """Return what a schedule of both says of each; blocks from `split` on are the second's."""
+    ends = (float(end.max(initial=0.0)) for end in np.split(schedule.end * us, [split]))
+    return Times(schedule.makespan * us, in_turn, *map(Side, alone, ends))
 
 
 def _predicted(
@@ -121,13 +110,122 @@ def _predicted(
     us = both.microseconds(1.0)
     if us is None or not both.is_timed:
         return None
-    time = predicted_time(way, both).time
-    ends = predicted_schedule(way, both, time).end * us
-    sides = ends[: one.graph.n_blocks], ends[one.graph.n_blocks :]
+    schedule = predicted_schedule(way, both, predicted_time(way, both).time)
     own = [predicted_time(alone, program).time * us for program in (one, other)]
     in_turn = sum(predicted_time(Serial(), program).time * us for program in (one, other))
-    return Times(
-        time * us,
-        in_turn,
-        *(Side(a, float(e.max(initial=0.0))) for a, e in zip(own, sides, strict=True)),
+    return _times(schedule, one.graph.n_blocks, in_turn, own, us)
+
+
+def joined(one: Scenario, other: Scenario) -> Scenario:
+    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does.
+
+    Raises
+    ------
+    ModelError
+        If they are on different GPUs, their durations have different units, their launches other
+        costs, or one launches kernels from the device.
+    """
+    if one.resources.gpu != other.resources.gpu:
+        raise ModelError(
+            f"two programs share one GPU, not {one.resources.gpu.name} and "
+            f"{other.resources.gpu.name}: pass --gpu"
+        )
+    if one.unit != other.unit:
+        raise ModelError(f"one program's durations are {one.unit}, the other's {other.unit}")
+    if one.launch != other.launch:
+        raise ModelError(
+            "each program has launch costs of its own (--launch measured): give --launch gpu, or "
+            "times"
+        )
+    if one.launches is not None or other.launches is not None:
+        raise ModelError("programs that launch kernels from the device cannot share a GPU here")
+    timing = replace(
+        one.timing,
+        values=np.append(one.durations, other.durations),
+        of_blocks=one.timing.of_blocks and other.timing.of_blocks,
+        assumptions=tuple(dict.fromkeys([*one.timing.assumptions, *other.timing.assumptions])),
+    )
+    n_operations = one.graph.n_operations
+    behind = [replace(k, operation=k.operation + n_operations) for k in other.kernels]
+    both = replace(
+        one,
+        graph=joined_graph(one.graph, other.graph),
+        timing=timing,
+        kernels=[*one.kernels, *behind] if one.kernels and other.kernels else (),
+        memory=one.memory + other.memory,
+        fit=None,
+        run=None,
+        measured=None,
+        read_footprints=None,
+        allocations=(),
+        alu=None,
+        sites={},
+    )
+    # What comes from the profiles, of which each has its own.
+    vars(both)["memory_times"] = np.append(one.memory_times, other.memory_times)
+    if both.sharing is not None:
+        each = one.contended, other.contended
+        lead = [np.broadcast_to(p.sharing.lead, p.graph.n_operations) for p in each if p.sharing]
+        work = np.concatenate([p.durations for p in each]), np.concatenate(lead)
+        vars(both)["_work_of_blocks"] = vars(both)["_work_in_step"] = work
+        vars(both)["kernel_times"] = np.append(one.kernel_times, other.kernel_times)
+    return both
+
+
+def joined_graph(one: BlockGraph, other: BlockGraph) -> BlockGraph:
+    """Return both graphs as one; kernels, copies and memsets of `other` get the next numbers."""
+    n_kernels = int(one.kernel.max(initial=-1)) + 1
+    n_copies = int(-one.kernel.min(initial=0))
+    kernel = np.where(other.kernel >= 0, other.kernel + n_kernels, other.kernel - n_copies)
+    n_operations, n_blocks = np.int32(one.n_operations), np.int32(one.n_blocks)
+    n_sets = np.int32(len(one.set_operation))
+
+    def either(name: str) -> NDArray[Any] | None:
+        values = getattr(one, name), getattr(other, name)
+        return None if values[0] is None or values[1] is None else np.append(*values)
+
+    basis = None
+    if one.join_basis is not None or other.join_basis is not None:
+        basis = np.append(one.basis, other.basis)
+    return BlockGraph(
+        kernel=np.append(one.kernel, kernel.astype(np.int32)),
+        first_block=_offsets(one.first_block, other.first_block),
+        set_operation=np.append(one.set_operation, other.set_operation + n_operations),
+        set_offsets=_offsets(one.set_offsets, other.set_offsets),
+        set_blocks=np.append(one.set_blocks, other.set_blocks + n_blocks),
+        join_kind=np.append(one.join_kind, other.join_kind),
+        join_source_operation=np.append(
+            one.join_source_operation, other.join_source_operation + n_operations
+        ),
+        join_target_operation=np.append(
+            one.join_target_operation, other.join_target_operation + n_operations
+        ),
+        source_offsets=_offsets(one.source_offsets, other.source_offsets),
+        sources=np.append(one.sources, other.sources + n_sets),
+        target_offsets=_offsets(one.target_offsets, other.target_offsets),
+        targets=np.append(one.targets, other.targets + n_sets),
+        join_basis=basis,
+        kinds=one.kinds | other.kinds,
+        cost=either("cost"),
+        resources=_resources(one.resources, other.resources),
+        duration=either("duration"),
+        duration_unit=one.duration_unit,
+        occupancy=either("occupancy"),
+        copies={**one.copies, **{k - n_copies: what for k, what in other.copies.items()}},
+    )
+
+
+def _offsets(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    return np.append(one, other[1:] + one[-1])
+
+
+def _resources(one: Resources | None, other: Resources | None) -> Resources | None:
+    if one is None or other is None:
+        return None
+
+    def both(name: str) -> NDArray[Any]:
+        return np.append(getattr(one, name), getattr(other, name))
+
+    return Resources(
+        both("threads"), both("registers"), both("shared_bytes"), both("stream"), one.architecture
     )

@@ -4,19 +4,107 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.analysis.gpu_activity import COMPUTE, COPY, TALK
-from depgraph.errors import ModelError
-from depgraph.timing.profile import UNKNOWN
+from depgraph.analysis.activity import COMPUTE, COPY, TALK, TIMELINE, Activity, starts_of
+from depgraph.errors import ModelError, ProfileError
+from depgraph.gpu.sm_resources import occupancy
+from depgraph.system.text import counted
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.analysis.gpu_activity import Activity, Window
+    from depgraph.gpu.model import Gpu
     from depgraph.timing.launch_model import LaunchModel
+
+
+_MOST_THREADS = 1024
+
+
+class Window(NamedTuple):
+    """The part of a timeline that is one step; times as in `Activity`."""
+
+    rows: NDArray[np.intp]  # that ran in it, some of which began before
+    begin: float
+    end: float
+
+
+def of_one_gpu(profile: KernelProfile, notes: list[str]) -> KernelProfile:
+    """Return the part of that process and device whose kernels took longest; note the choice."""
+    starts_of(profile)
+    if not len(profile):
+        raise ProfileError(profile.source, "has no kernels", TIMELINE)
+    parts = [
+        (f"process {process}, device {device}", part)
+        for process in profile.processes or (None,)
+        for device in profile.devices or (None,)
+        if (part := _part(profile, process, device)) is not None
+    ]
+    longest = max(range(len(parts)), key=lambda at: float(parts[at][1].duration.sum()))
+    if len(parts) > 1:
+        notes.append(
+            f"of {counted(len(parts), 'process', 'processes')} or devices {parts[longest][0]} "
+            "counts, whose kernels took longest (--process, --device)"
+        )
+    return parts[longest][1]
+
+
+def _part(profile: KernelProfile, process: int | None, device: int | None) -> KernelProfile | None:
+    try:
+        return profile.only(process=process, device=device)
+    except ProfileError:
+        return None  # this process has nothing on this device
+
+
+def utilization_of(
+    profile: KernelProfile, gpu: Gpu, sms: int, notes: list[str]
+) -> NDArray[np.float64]:
+    """Return the share of the SMs that each kernel's blocks hold on average, 0 to 1, else NaN."""
+    if profile.grid is None or profile.block is None:
+        return np.full(len(profile), np.nan)
+    blocks = profile.grid.astype(np.int64).prod(axis=1)
+    threads = profile.block.astype(np.int64).prod(axis=1)
+    none = np.full(len(profile), UNKNOWN)
+    registers = none if profile.registers is None else profile.registers
+    shared = none if profile.block_shared_bytes is None else profile.block_shared_bytes
+    usable = (profile.grid > 0).all(axis=1) & (threads > 0) & (threads <= _MOST_THREADS)
+    launches = np.stack([threads, registers, shared], axis=1)
+    kinds, of_kind = np.unique(launches, axis=0, return_inverse=True)
+    held = np.ones(len(kinds), np.int64)
+    for at, (n_threads, n_registers, n_bytes) in enumerate(kinds.tolist()):
+        if 0 < n_threads <= _MOST_THREADS:
+            held[at] = occupancy(
+                gpu,
+                threads=n_threads,
+                registers=n_registers if n_registers > 0 else None,
+                shared_bytes=n_bytes if n_bytes >= 0 else None,
+            ).blocks_per_sm
+    slots = held[of_kind.reshape(-1)] * sms
+    if profile.registers is None:
+        notes.append("registers are not in the profile: they limit no SM")
+    return np.where(usable, blocks / (-(-blocks // slots) * slots), np.nan)
+
+
+def windows_of(activity: Activity) -> list[Window]:
+    """Return the steps that were measured: each ends where the next one's work begins."""
+    firsts = []
+    for step in range(len(activity.steps)):
+        rows = np.flatnonzero(activity.step == step)
+        if len(rows):
+            firsts.append((float(activity.start[rows].min()), float(activity.end[rows].max())))
+    firsts = firsts or [(float(activity.start[0]), float(activity.end.max()))]
+    begins = sorted(first for first, _ in firsts)
+    ends = [*begins[1:], max(last for _, last in firsts)]
+    windows = [
+        Window(np.flatnonzero((activity.start < end) & (activity.end > begin)), begin, end)
+        for begin, end in zip(begins, ends, strict=True)
+        if end > begin
+    ]
+    return [window for window in windows if len(window.rows)]
+
 
 US = 1000.0  # ns
 _LATENCY = 5000.0  # ns: what was launched later than that may not have reached the GPU
@@ -56,8 +144,10 @@ class Spent:
         return min(max(self.work, self.longest), self.computing + self.communicating)
 
 
-def spent_in(activity: Activity, window: Window, model: LaunchModel) -> Spent:
-    """Say where the time of a step goes."""
+def spent_in(
+    activity: Activity, utilization: NDArray[np.float64], window: Window, model: LaunchModel
+) -> Spent:
+    """Say where the time of a step goes; `utilization` as `utilization_of` returns it."""
     rows, begin, end = window
     start = np.maximum(activity.start[rows], begin)
     stop = np.minimum(activity.end[rows], end)
@@ -66,21 +156,21 @@ def spent_in(activity: Activity, window: Window, model: LaunchModel) -> Spent:
     times = np.concatenate([start, stop, [begin, end]])
     order = np.argsort(times, kind="stable")
     length = np.diff(times[order])
+    is_kernel = activity.row[rows] >= 0
     running = []
-    for each in (COMPUTE, TALK, COPY):
-        change = np.concatenate([(kind == each) * 1, (kind == each) * -1, [0, 0]])
+    for each in (kind == COMPUTE, kind == TALK, kind == COPY, is_kernel):
+        change = np.concatenate([each * 1, each * -1, [0, 0]])
         running.append(np.cumsum(change[order])[:-1])
-    computes, talks, copies = (count > 0 for count in running)
+    computes, talks, copies, kernels = (count > 0 for count in running)
     is_idle = ~(computes | talks | copies) & (length > 0)
     at = order[:-1]
     idle = _idle(activity, times[at][is_idle], length[is_idle])
     duration = stop - start
-    is_kernel = activity.is_kernel[rows]
-    computing = is_kernel & (kind == COMPUTE)
-    used = activity.utilization[rows]
+    computing = kind == COMPUTE
+    used = utilization[activity.row[rows]]  # of kernels: others do not count
     known = computing & ~np.isnan(used)
     work = float((duration * np.where(known, used, 1.0))[computing].sum()) if known.any() else 0.0
-    busy = float(length[computes | talks].sum())
+    busy = float(length[kernels].sum())
     return Spent(
         computing=float(length[computes].sum()) / US,
         communicating=float(length[talks & ~computes].sum()) / US,
@@ -91,7 +181,7 @@ def spent_in(activity: Activity, window: Window, model: LaunchModel) -> Spent:
         unexplained=idle["unexplained"] / US,
         wall=(end - begin) / US,
         kernels=float(duration[is_kernel].sum()) / US,
-        side_by_side=float(length[running[0] + running[1] > 1].sum()) / US,
+        side_by_side=float(length[running[3] > 1].sum()) / US,
         # Kernels that ran in part at once cannot all begin together if they fill the SMs.
         as_graph=max(_as_graph(activity, own, model), min(work, busy) / US),
         work=work / US,
@@ -106,33 +196,31 @@ def _idle(
     """Return the time of gaps by what ends them: a late launch, a slow one, another stream."""
     by_end = np.argsort(activity.end, kind="stable")
     ends = activity.end[by_end]
-    found: dict[str, float] = defaultdict(float)
+    time_by_cause: dict[str, float] = defaultdict(float)
     for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
         following = int(np.searchsorted(activity.start, begin, side="right"))
         if following == len(activity.start):
-            found["unexplained"] += length
+            time_by_cause["unexplained"] += length
             continue
         issued = activity.issued[following]
         before = int(np.searchsorted(ends, begin, side="right")) - 1
         same = before >= 0 and activity.stream[by_end[before]] == activity.stream[following]
         if np.isnan(issued):
-            found["unexplained"] += length
+            time_by_cause["unexplained"] += length
         elif issued > begin:
             late = min(float(issued) - begin, length)
-            found["host"] += late
-            found["launching"] += length - late
+            time_by_cause["host"] += late
+            time_by_cause["launching"] += length - late
         else:
             was_free = before >= 0 and not same and begin - float(issued) > _LATENCY
-            found["waiting" if was_free else "launching"] += length
-    return found
+            time_by_cause["waiting" if was_free else "launching"] += length
+    return time_by_cause
 
 
 def _as_graph(activity: Activity, rows: NDArray[np.intp], model: LaunchModel) -> float:
-    """Return the time as a CUDA graph, in microseconds.
-
-    What had ended before a kernel began is taken to have to: on one stream this is the chain, and
-    costs what `depgraph.mechanisms.serial.serial` says of one.
-    """
+    """Return the time as a CUDA graph, in microseconds."""
+    # What had ended before a kernel began is taken to have to: on one stream this is the chain, and
+    # costs what `depgraph.mechanisms.baselines.serial` says of one.
     start, end = activity.start[rows], activity.end[rows]
     is_kernel, stream = activity.is_kernel[rows], activity.stream[rows]
     by_end = np.argsort(end, kind="stable")

@@ -9,51 +9,94 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.analysis.answer import conclusion_of
-from depgraph.analysis.bound import bound, bound_one
-from depgraph.analysis.compare_mechanisms import (
-    compare_mechanisms,
-    run_mechanism,
-    run_without_launches,
-)
+from depgraph.analysis.answer import Conclusion, Verdict, conclusion_of
+from depgraph.analysis.bound import Basis, BoundTable, bound, bound_one
+from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import Findings
-from depgraph.analysis.kernel_groups import NAME, group_names
+from depgraph.analysis.kernel_groups import (
+    NAME,
+    FunctionLoad,
+    KernelLoad,
+    group_names,
+    loads_by_group,
+)
 from depgraph.analysis.metrics import metrics_of
-from depgraph.analysis.next_steps import AS_USUAL
-from depgraph.analysis.outcome import Paths, limits_of, work_done
-from depgraph.analysis.side_by_side import side_by_side
-from depgraph.analysis.timeline import Timeline, timeline_of
+from depgraph.analysis.next_steps import AS_USUAL, Invocation
+from depgraph.analysis.outcome import Bound, Paths, limits_of, work_done
+from depgraph.analysis.side_by_side import SideBySide, side_by_side
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.queries import kernel_slacks
-from depgraph.mechanisms.costs import charges_of
-from depgraph.mechanisms.dataflow import Dataflow
-from depgraph.mechanisms.serial import serial
+from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks
+from depgraph.mechanisms.base import run_mechanism, run_without_launches
+from depgraph.mechanisms.baselines import Dataflow, serial
 from depgraph.schedule.policy import PRIORITIES
-from depgraph.system.ratios import ratio, share_of
-from depgraph.system.steps import NOBODY
+from depgraph.system.time_units import ratio, share_of
+from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from depgraph.analysis.answer import Conclusion
-    from depgraph.analysis.basis import Basis
-    from depgraph.analysis.bound import BoundTable
-    from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.kernel_loads import KernelLoad
-    from depgraph.analysis.next_steps import Invocation
-    from depgraph.analysis.outcome import Bound
+    from numpy.typing import NDArray
+
     from depgraph.analysis.renaming import Renaming
-    from depgraph.analysis.side_by_side import SideBySide
-    from depgraph.analysis.verdict import Verdict
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.queries import KernelSlack, PathStep
+    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.program import DeviceLaunches, Kernel
     from depgraph.mechanisms import Mechanism
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
-    from depgraph.system.steps import Steps
     from depgraph.timing.matched_profile import AluUse
+    from depgraph.timing.profile import Site
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Schedules of a program on one GPU size."""
+
+    sms: int  # number of SMs
+    # unit, source: of all times; where they come from
+    unit: str
+    source: str
+    graph: BlockGraph  # the dependences that count
+    kernels: Sequence[Kernel]  # in launch order
+    sites: Mapping[int, Site]  # where in the code kernels were launched, by kernel number
+    # durations, shares: how long blocks take, and what they take of an SM, those of children after
+    # the program's
+    durations: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    path: Sequence[PathStep]  # the critical path
+    schedules: tuple[Schedule, ...]
+
+    @property
+    def pairs(self) -> Sequence[PairSummary]:
+        """What depends on what, a pair of kernels each."""
+        return self.graph.pairs()
+
+    @property
+    def launches(self) -> DeviceLaunches | None:
+        """Child kernels that blocks can launch; None where there are none."""
+        return self.graph.launches
+
+
+def timeline_of(scenario: Scenario, *schedules: Schedule) -> Timeline:
+    """Put schedules of a scenario beside what a picture of them needs."""
+    shares, launches = scenario.shares, scenario.launches
+    if launches is not None:
+        shares = np.concatenate([shares, shares[launches.block[launches.child_blocks[0]]]])
+    return Timeline(
+        sms=int(scenario.sms),
+        unit=scenario.unit,
+        source=scenario.timing.source,
+        graph=scenario.graph,
+        kernels=scenario.kernels,
+        sites=scenario.sites,
+        durations=scenario.durations,
+        shares=shares,
+        path=critical_path(scenario.bound_graph, scenario.least_durations),
+        schedules=schedules,
+    )
+
 
 _SWEEP_POINTS = 14
 # Of the priorities, newest-first hardly ever wins: it is left out where many sizes are tried.
@@ -81,69 +124,27 @@ class KindCost:
     critical_path: float
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionLoad:
-    """All launches of one function, operator, module, line or range."""
-
-    name: str
-    kernels: int
-    time: float  # of the kernels alone, summed
-    utilization: float  # share of the SMs that their blocks hold in that time, 0 to 1
-    on_path: float  # time of the critical path
-
-
 @dataclass(frozen=True, eq=False)
 class Study(Timeline):
-    """What the reports are made from: plain values, nothing of which is worked out again.
+    """What the reports are made from: plain values, nothing of which is worked out again."""
 
-    Attributes
-    ----------
-    table : BoundTable
-        At that size alone.
-    conclusion : Conclusion
-        The verdict, and what it rests on.
-    comparison : Comparison or None
-        What mechanisms reach, with what launches cost.
-    side_by_side : SideBySide
-        Schedules of the program as it is launched and, if anything is proposed, with that.
-    curves : tuple of Curve
-    bend : float
-        SMs at which the critical path takes over from the work as the limit.
-    costs : tuple of KindCost
-    renaming : Renaming or None
-        What renaming buffers would bring; None where addresses are not known.
-    loads, slacks : tuple of KernelLoad, tuple of KernelSlack
-        How each kernel, alone, fills the SMs, and how much slack it has.
-    functions : tuple of FunctionLoad
-        The kernels by function, or by what else they are grouped by, longest first.
-    group_by : str
-        What kernels are added up by, one of `GROUPINGS`.
-    utilizations : mapping of str to float
-        Share of the SMs that blocks at work hold on average, 0 to 1, by the name of the schedule.
-    metrics : mapping of str to float
-        The numbers that a CI can set thresholds on.
-    alu : AluUse or None
-        How busy the arithmetic was while kernels ran, where the profile says so.
-    metadata : mapping
-        The store's provenance.
-    """
-
-    table: BoundTable
+    table: BoundTable  # at that size alone
     conclusion: Conclusion
-    comparison: Comparison | None
+    comparison: Comparison | None  # with what launches cost
     side_by_side: SideBySide
     curves: tuple[Curve, ...]
-    bend: float
+    bend: float  # SMs at which the critical path takes over from the work as the limit
     costs: tuple[KindCost, ...]
-    renaming: Renaming | None
+    renaming: Renaming | None  # None where addresses are not known
     loads: tuple[KernelLoad, ...]
     slacks: tuple[KernelSlack, ...]
-    functions: tuple[FunctionLoad, ...]
-    group_by: str
+    functions: tuple[FunctionLoad, ...]  # longest first
+    group_by: str  # what kernels are added up by there, one of `GROUPINGS`
+    # Share of the SMs that blocks at work hold on average, 0 to 1, by the name of the schedule.
     utilizations: Mapping[str, float]
-    metrics: Mapping[str, float]
-    alu: AluUse | None
-    metadata: Mapping[str, Any]
+    metrics: Mapping[str, float]  # that a CI can set thresholds on
+    alu: AluUse | None  # how busy the arithmetic was, where the profile says so
+    metadata: Mapping[str, Any]  # the store's provenance
 
     @property
     def title(self) -> str:
@@ -223,14 +224,16 @@ def study(
     costs = costs or {}
     table = bound(scenario, scenario.sms, steps=steps)
     alone = scenario.without_launches()
-    own = serial(alone), _best_dataflow(alone, table.bounds[0])
+    best = min(table.bounds[0].schedules[1:], key=lambda row: row.makespan).mechanism
+    dataflow = next(each for each in map(Dataflow, PRIORITIES) if each.label == best)
+    own = serial(alone), run_mechanism(dataflow, alone)[0]
     schedules = _schedules(scenario, drawn, costs, steps)
     names = {s.name for s in schedules}
     others = (s for s in schedules if s.name not in {o.name for o in own})
     timeline = timeline_of(scenario, *own, *others)
     compared = [*drawn, *mechanisms]
-    found = Findings(scenario, invocation, table.bounds)
-    conclusion = conclusion_of(found)
+    facts = Findings(scenario, invocation, table.bounds)
+    conclusion = conclusion_of(facts)
     separate_buffers = conclusion.verdict.names_buffers
     return Study(
         **vars(timeline),
@@ -242,11 +245,11 @@ def study(
             _compared(scenario, [scenario.sms], compared, costs, steps) if compared else None
         ),
         conclusion=conclusion,
-        side_by_side=side_by_side(found, separate_buffers=separate_buffers),
-        renaming=found.renaming,
-        loads=tuple(found.loads),
+        side_by_side=side_by_side(facts, separate_buffers=separate_buffers),
+        renaming=facts.renaming,
+        loads=tuple(facts.loads),
         slacks=tuple(kernel_slacks(scenario.bound_graph, scenario.least_durations)),
-        functions=_functions(found.loads, groups, timeline.path),
+        functions=loads_by_group(facts.loads, groups, timeline.path),
         group_by=group_by,
         utilizations={
             s.name: share_of(work_done(scenario, s), s.makespan) for s in timeline.schedules
@@ -257,32 +260,19 @@ def study(
     )
 
 
-def _functions(
-    loads: Sequence[KernelLoad], names: Mapping[int, str], path: Sequence[PathStep]
-) -> tuple[FunctionLoad, ...]:
-    """Add kernels up by their group."""
-    time_on_path = {step.kernel: step.duration for step in path}
-    groups: dict[str, list[KernelLoad]] = {}
-    for load in loads:
-        groups.setdefault(names[load.kernel], []).append(load)
-    found = []
-    for name, own in groups.items():
-        time = sum(load.time for load in own)
-        busy = sum(load.time * load.utilization for load in own)
-        on_path = sum(time_on_path.get(load.kernel, 0.0) for load in own)
-        found.append(FunctionLoad(name, len(own), time, share_of(busy, time), on_path))
-    return tuple(sorted(found, key=lambda f: (-f.time, f.name)))
-
-
 def _compared(
     scenario: Scenario,
     sizes: Sequence[float],
     mechanisms: Sequence[Mechanism],
     costs: ChangedCosts,
     steps: Steps,
+    *,
+    predicted: bool = True,
 ) -> Comparison:
     changed = {m.name: costs[m.name] for m in mechanisms if m.name in costs}
-    return compare_mechanisms(scenario, sizes, mechanisms, costs=changed, steps=steps)
+    return compare_mechanisms(
+        scenario, sizes, mechanisms, costs=changed, predicted=predicted, steps=steps
+    )
 
 
 def _schedules(
@@ -309,25 +299,11 @@ def _swept(
     if not drawn:
         return
     sizes = sweep_sizes(int(scenario.sms))
-    outcomes = _compared(scenario, sizes, drawn, costs, steps).outcomes
-    for mechanism in drawn:
-        points = [o for o in outcomes if o.mechanism == mechanism.label]
-        if mechanism.label in names:
-            yield Curve(
-                mechanism.label,
-                tuple(int(o.sms) for o in points),
-                tuple(o.overlap_speedup for o in points),
-                is_bound=False,
-            )
-
-
-def _best_dataflow(scenario: Scenario, found: Bound) -> Schedule:
-    """Return the shortest of the dataflow schedules."""
-    best = min(found.schedules[1:], key=lambda row: row.makespan).mechanism
-    for mechanism in map(Dataflow, PRIORITIES):
-        if mechanism.label == best:
-            break
-    return run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))[0]
+    outcomes = _compared(scenario, sizes, drawn, costs, steps, predicted=False).outcomes
+    for name in (mechanism.label for mechanism in drawn if mechanism.label in names):
+        points = [o for o in outcomes if o.mechanism == name]
+        sms, speedup = (int(o.sms) for o in points), (o.overlap_speedup for o in points)
+        yield Curve(name, tuple(sms), tuple(speedup), is_bound=False)
 
 
 def sweep_sizes(sms: int) -> list[int]:
@@ -337,45 +313,28 @@ def sweep_sizes(sms: int) -> list[int]:
     return sorted(sizes | {sms})
 
 
-def _curves(scenario: Scenario) -> tuple[Curve, ...]:
-    sizes = sweep_sizes(int(scenario.sms))
-    curves = []
+def _curves(scenario: Scenario) -> Iterator[Curve]:
+    """Yield what bounds the speedup and what dataflow reaches of it."""
+    sizes = tuple(sweep_sizes(int(scenario.sms)))
     chosen = {"": scenario}
-    kinds = scenario.graph.kinds
-    if kinds != {"RAW"} and "RAW" in kinds:
+    if scenario.graph.kinds > {"RAW"}:
         chosen[", RAW only"] = scenario.with_kinds({"RAW"})
-    for name, kept in chosen.items():
-        paths = Paths.of(kept)
-        bounds = [
-            bound_one(kept.on(size), priorities=_SWEEP_PRIORITIES, paths=paths) for size in sizes
-        ]
-        sms_of_curve = tuple(sizes)
-        if kept is scenario and paths.intra_block is not None:
-            intra_block = tuple(b.intra_block_upper_bound or 1.0 for b in bounds)
-            curves.append(
-                Curve(f"intra-block bound{name}", sms_of_curve, intra_block, is_bound=True)
-            )
-        curves += [
-            Curve(
-                f"upper bound{name}",
-                sms_of_curve,
-                tuple(b.upper_bound for b in bounds),
-                is_bound=True,
-            ),
-            Curve(
-                f"best dataflow{name}",
-                sms_of_curve,
-                tuple(max(row.speedup for row in b.schedules[1:]) for b in bounds),
-                is_bound=False,
-            ),
-        ]
-    return tuple(curves)
+    for name, each in chosen.items():
+        paths = Paths.of(each)
+        bounds = [bound_one(each.on(s), priorities=_SWEEP_PRIORITIES, paths=paths) for s in sizes]
+        if not name and paths.intra_block is not None:
+            inside = tuple(b.intra_block_upper_bound or 1.0 for b in bounds)
+            yield Curve("intra-block bound", sizes, inside, is_bound=True)
+        most = tuple(b.upper_bound for b in bounds)
+        yield Curve(f"upper bound{name}", sizes, most, is_bound=True)
+        best = tuple(max(row.speedup for row in b.schedules[1:]) for b in bounds)
+        yield Curve(f"best dataflow{name}", sizes, best, is_bound=False)
 
 
 def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost, ...]:
     def bounds_of(kept: BlockGraph) -> tuple[float, float]:
-        found = limits_of(scenario.with_graph(kept))
-        return found.upper_bound, found.critical_path
+        limits = limits_of(scenario.with_graph(kept))
+        return limits.upper_bound, limits.critical_path
 
     graph = scenario.graph
     costs = []
@@ -383,8 +342,7 @@ def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost
     known = (kinds for kinds in _KIND_CHOICES if set(kinds) <= graph.kinds)
     for kinds in dict.fromkeys([*known, together]) if "RAW" in graph.kinds else ():
         kept = graph.with_kinds(kinds)
-        pairs = kept.pairs()
-        count = sum(getattr(p, kind.lower()) for p in pairs for kind in kinds)
+        count = sum(getattr(p, kind.lower()) for p in kept.pairs() for kind in kinds)
         costs.append(KindCost(" + ".join(kinds), count, *bounds_of(kept)))
     if coarse is not None and costs:
         added = coarse.count_edges_not_in(graph)

@@ -12,8 +12,7 @@ from depgraph.system.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from depgraph.analysis.basis import Basis
-    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.bound import Basis, BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.outcome import Bound, Outcome
     from depgraph.analysis.study import Study
@@ -181,8 +180,8 @@ def results_of_bounds(program: str, store: str, table: BoundTable) -> list[Progr
         own = [bound for bound in table.bounds if bound.sms == sms]
         rows = own[0].schedules[1:]
         best = own[0].reached
-        found = _result(program, store, table.basis, own[0], own[-1], best, rows)
-        results.append(found)
+        result = _result(program, store, table.basis, own[0], own[-1], best, rows)
+        results.append(result)
     return results
 
 
@@ -201,8 +200,8 @@ def results_of_comparison(
 
 def result_of_study(program: str, store: str, study: Study) -> ProgramResult:
     """Return what a suite shows of a study."""
-    found = study.comparison
-    rows = study.bound.schedules[1:] if found is None else found.outcomes
+    comparison = study.comparison
+    rows = study.bound.schedules[1:] if comparison is None else comparison.outcomes
     best = study.bound.reached
     result = _result(program, store, study.basis, study.bound, study.renamed, best, rows)
     return replace(result, verdict=study.verdict.text)

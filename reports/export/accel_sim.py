@@ -79,12 +79,9 @@ def write_accel_sim(
     force: bool = False,
     mend: Mend | None = None,
 ) -> int:
-    """Write a folder from which Accel-Sim runs the kernels in the order and streams of a schedule.
+    """Write a folder from which Accel-Sim runs a schedule, with traces that `mend` copies by name.
 
-    `mend` puts the copy of a trace, by its name, into the folder, with the stream in its header,
-    and returns what it mended; without it the folder has a script that copies them as they are.
-    Return how many dependences are between kernels of different streams: Accel-Sim knows nothing of
-    these unless it reads the file of dependences.
+    Return how many dependences it does not know: those between kernels of different streams.
     """
     graph = scenario.graph
     if schedule.children is not None:
@@ -141,11 +138,7 @@ def streams_of(
     pairs: NDArray[np.int32],
     is_kernel: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Deal kernels out to as few streams as a schedule needs: no two overlap in one.
-
-    A kernel follows one that it depends on, by the `pairs` of operations, in its stream if it can.
-    Return the stream of each, from 0; -1 for copies and memsets: int64[n_operations].
-    """
+    """Deal kernels, behind what they depend on, to as few streams as they need; -1 for copies."""
     stream = np.full(len(begin), -1, np.int64)
     by_target = pairs[np.argsort(pairs[:, 1], kind="stable")]
     parents = np.split(by_target[:, 0], np.searchsorted(by_target[:, 1], range(1, len(begin))))

@@ -39,20 +39,16 @@ def write_chakra(
     path: Path,
     *,
     force: bool,
-) -> int:
-    """Write the kernels and copies of a schedule as nodes; return how many.
-
-    `data_deps` are certain RAW dependences, `ctrl_deps` all others that count: WAR and WAW, and
-    what may depend. They start as in the schedule; how long they take is taken from `alone`, the
-    schedule of serialized launches: a simulator that lets a node wait for others would count twice
-    what blocks wait within a kernel. Times are whole microseconds as the schema has them, durations
-    in full as attribute `duration_us`, too; a unit that is no time stands for a microsecond.
-    """
+) -> str:
+    """Write a schedule as nodes that take as long as in the schedule `alone`; return their unit."""
+    # Of blocks that wait within a kernel a simulator would count twice what they wait.
     before: dict[int, list[PairSummary]] = {}
     for pair in scenario.pairs:
         before.setdefault(pair.target, []).append(pair)
-    start, _ = _times(plan, scenario)
-    duration = [last - first for first, last in zip(*_times(alone, scenario), strict=True)]
+    scale = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
+    unit = scenario.unit if scale is None else "us"
+    start, _ = _times(plan, scenario, scale or 1.0)
+    duration = [a - b for b, a in zip(*_times(alone, scenario, scale or 1.0), strict=True)]
     kernels = {kernel.kernel: kernel for kernel in scenario.kernels}
     sizes = {copy.number: copy for copy in copies}
     place = {number: i for i, number in enumerate(scenario.graph.kernel.tolist())}
@@ -68,17 +64,15 @@ def write_chakra(
                     packed(5, sorted(place[p.source] for p in needs if p.raw)),
                     whole(6, round(start[i])),
                     whole(7, round(duration[i])),
-                    _attribute("duration_us", real(_DOUBLE, duration[i])),
+                    _attribute(f"duration_{unit}", real(_DOUBLE, duration[i])),
                 )
             )
             out.write(delimited(node))
-    return len(place)
+    return unit
 
 
-def _times(plan: Schedule, scenario: Scenario) -> tuple[list[float], list[float]]:
-    """Return when each operation starts and ends, in microseconds."""
-    known = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
-    scale = 1.0 if known is None else known
+def _times(plan: Schedule, scenario: Scenario, scale: float) -> tuple[list[float], list[float]]:
+    """Return when each operation starts and ends."""
     first = scenario.graph.first_block.tolist()
     spans = list(itertools.pairwise(first))
     start = [float(plan.start[a:b].min()) * scale if b > a else 0.0 for a, b in spans]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,21 +40,31 @@ _EVENTS = re.compile(rb'(?:\A\s{0,64}|"traceEvents"\s{0,64}:\s{0,64})\[\s*')
 
 
 def write_annotated(
-    scenario: Scenario, opened: Callable[[], RawIOBase], path: Path, *, force: bool
-) -> int:
-    """Copy the profile that a scenario has its times from, annotated; return how many events."""
+    scenario: Scenario, opened: Callable[[], RawIOBase] | None, path: Path, *, force: bool
+) -> str:
+    """Copy the profile that a scenario has its times from, annotated; return what it leaves out."""
     match = scenario.fit.match if scenario.fit else None
-    if match is None or match.profile.format != "kineto" or match.profile.start is None:
+    if (
+        opened is None
+        or match is None
+        or match.profile.format != "kineto"
+        or match.profile.start is None
+    ):
         message = "--what profile needs --timing PROFILE, a trace of PyTorch's profiler"
         raise NotApplicableError(message)
-    events = list(_events(scenario, match, _base_of(opened)))
+    arrows = _arrows(scenario, match)
+    left_out = ""
+    if len(arrows) > MOST_ARROWS:
+        n = len(arrows) - MOST_ARROWS
+        left_out = (
+            f"false dependences without an arrow: {n} of {len(arrows)} ({MOST_ARROWS} is the limit)"
+        )
+    events = list(_events(scenario, match, _base_of(opened), arrows[:MOST_ARROWS], left_out))
     with new_file(path, force=force) as temporary, temporary.open("wb") as raw:
-        if path.suffix == ".gz":
-            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
-                _copy(opened, out, events)
-        else:
-            _copy(opened, raw, events)
-    return len(events)
+        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.suffix == ".gz" else None
+        with packed or nullcontext(raw) as out:
+            _copy(opened, out, events)
+    return left_out
 
 
 def _base_of(opened: Callable[[], RawIOBase]) -> int:
@@ -89,14 +100,30 @@ def _copy(
             out.write(chunk)
 
 
-def _events(scenario: Scenario, match: Match, base: int) -> Iterator[dict[str, Any]]:
+def _arrows(scenario: Scenario, match: Match) -> list[tuple[int, int, str]]:
+    """Return rows of the profile of which one waits for another in vain, and kinds."""
+    rows, device = match.row_of_kernel, match.profile.filled("device")
+    found = []
+    for pair in scenario.pairs:
+        source, target = rows.get(pair.source), rows.get(pair.target)
+        if pair.raw or not (pair.war or pair.waw) or source is None or target is None:
+            continue
+        if UNKNOWN not in (device[source], device[target]):
+            kinds = " and ".join(name for name, n in (("WAR", pair.war), ("WAW", pair.waw)) if n)
+            found.append((source, target, kinds))
+    return found
+
+
+def _events(
+    scenario: Scenario, match: Match, base: int, arrows: list[tuple[int, int, str]], note: str
+) -> Iterator[dict[str, Any]]:
     profile, rows = match.profile, match.row_of_kernel
     starts = profile.start
     start = np.zeros(len(profile)) if starts is None else (starts - base) / 1000
     duration = profile.duration / 1000
     device, stream = profile.filled("device"), profile.filled("stream")
     names = {kernel.kernel: kernel_name(kernel.name) for kernel in scenario.kernels}
-    yield _named("process_name", "depgraph")
+    yield _named("process_name", f"depgraph ({note})" if note else "depgraph")
     yield _named("thread_name", "critical path")
     steps = critical_path(scenario.bound_graph, scenario.least_durations)
     for number in dict.fromkeys(step.kernel for step in steps):
@@ -113,12 +140,7 @@ def _events(scenario: Scenario, match: Match, base: int) -> Iterator[dict[str, A
             "pid": int(device[row]), "tid": int(stream[row]), "ts": float(at), **more,
         }  # fmt: skip
 
-    false = [pair for pair in scenario.pairs if not pair.raw and (pair.war or pair.waw)]
-    for number, pair in enumerate(false[:MOST_ARROWS], 1):
-        source, target = rows.get(pair.source), rows.get(pair.target)
-        if source is None or target is None or UNKNOWN in (device[source], device[target]):
-            continue
-        kinds = " and ".join(name for name, n in (("WAR", pair.war), ("WAW", pair.waw)) if n)
+    for number, (source, target, kinds) in enumerate(arrows, 1):
         # An arrow is bound to the slice that its end lies in.
         yield end("s", number, source, start[source] + duration[source] / 2, kinds)
         yield end("f", number, target, start[target], kinds)

@@ -20,7 +20,7 @@ from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
 from depgraph.schedule.schedule import running_part, slots_on_sm, utilization_over_time
 from depgraph.system.text import clean_text
-from depgraph.timing.launch_sites import NOWHERE
+from depgraph.timing.profile import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.analysis.timeline import Timeline
+    from depgraph.analysis.study import Timeline
     from depgraph.schedule.schedule import Schedule
 
 Flows = Literal["path", "all", "none"]
@@ -50,27 +50,16 @@ def write_perfetto(timeline: Timeline, file: Path, *, flows: Flows = "path") -> 
         out.write(b'{"displayTimeUnit":"ns","otherData":')
         out.write(_json(_about(timeline, flows, left_out)).encode())
         out.write(b',"traceEvents":[\n')
-        first = True
-        for batch in _batches(_events(timeline, labels, pairs)):
-            out.write(("" if first else ",\n").encode() + ",\n".join(batch).encode())
-            first = False
+        events, between = _events(timeline, labels, pairs), b""
+        while batch := list(itertools.islice(events, _BATCH)):
+            out.write(between + ",\n".join(batch).encode())
+            between = b",\n"
         out.write(b"\n]}\n")
     return left_out
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _batches(events: Iterator[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for event in events:
-        batch.append(event)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _about(timeline: Timeline, flows: Flows, left_out: int) -> dict[str, Any]:

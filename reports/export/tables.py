@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
+    from depgraph.schedule.schedule import Children, Schedule
 
 _JSON_ROWS = 1 << 16
 
@@ -77,11 +79,7 @@ def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) 
 
 
 def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False) -> int:
-    """Write the expanded edges, a batch at a time; return how many.
-
-    The columns are those of table "edges" in `depgraph.store.schema`; the order of the rows means
-    nothing.
-    """
+    """Write the expanded edges in no order, a batch at a time; return how many."""
     schema = arrow_schema("edges")
     kernel, index = graph.block_names()
     total = 0
@@ -99,45 +97,27 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
 def write_schedule(
     schedule: Schedule, graph: BlockGraph, unit: str, path: Path, form: str, *, force: bool = False
 ) -> None:
-    """Write one row per block: kernel, block (within the kernel), sm, start, end.
-
-    Where blocks launch child kernels, a row for each child block that ran follows: the kernel is
-    its parent's, the block is numbered within the child, and the column `launch` has the number of
-    the launch, null for the program's own blocks.
-    """
+    """Write a row for each block, and behind them for each block of a child that ran."""
     kernel, index = graph.block_names()
-    time = {"unit": unit}
-    table = pa.Table.from_arrays(
+    time = pa.field("", pa.float64(), metadata={"unit": unit})
+    schema = pa.schema(
         [
-            from_numpy(kernel),
-            from_numpy(index),
-            from_numpy(schedule.sm),
-            from_numpy(schedule.start),
-            from_numpy(schedule.end),
-        ],
-        schema=pa.schema(
-            [
-                pa.field("kernel", pa.int64()),
-                pa.field("block", pa.int64()),
-                pa.field("sm", pa.int32()),
-                pa.field("start", pa.float64(), metadata=time),
-                pa.field("end", pa.float64(), metadata=time),
-            ]
-        ),
+            pa.field("kernel", pa.int64()),
+            pa.field("block", pa.int64()),
+            pa.field("sm", pa.int32()),
+            time.with_name("start"),
+            time.with_name("end"),
+        ]
     )
+
+    def rows(kernel: NDArray[Any], block: NDArray[Any], plan: Schedule | Children) -> pa.Table:
+        columns = (kernel, block, plan.sm, plan.start, plan.end)
+        return pa.Table.from_arrays([*map(from_numpy, columns)], schema=schema)
+
+    table = rows(kernel, index, schedule)
     if schedule.children is not None and graph.launches is not None:
         found = schedule.children
-        parent = graph.launches.block[found.launch]
-        children = pa.Table.from_arrays(
-            [
-                from_numpy(kernel[parent]),
-                from_numpy(found.block),
-                from_numpy(found.sm),
-                from_numpy(found.start),
-                from_numpy(found.end),
-            ],
-            schema=table.schema,
-        )
+        children = rows(kernel[graph.launches.block[found.launch]], found.block, found)
         launch = pa.concat_arrays([pa.nulls(len(table), pa.int64()), pa.array(found.launch)])
         table = pa.concat_tables([table, children]).append_column("launch", launch)
     write_table(table, path, form, force=force)

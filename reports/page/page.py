@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from depgraph.reports.page.study_report import bend_sentence, buffer_advice
 from depgraph.reports.page.timeline import NAME_WIDTH as TIMELINE_NAME
 from depgraph.reports.page.timeline import timeline_data
-from depgraph.reports.tables.table import (
-    Table,
-    plain,
-    shorten,
+from depgraph.reports.tables.answer_report import launched_lines, profiled_lines
+from depgraph.reports.tables.table import Table, plain, shorten
+from depgraph.system.text import (
+    clean_text,
     show_bytes,
     show_factor,
     show_number,
     show_percent,
+    show_time,
+    size_text,
 )
-from depgraph.reports.tables.verdict_lines import launched_lines, profiled_lines
-from depgraph.system.text import clean_text, show_time, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,7 +136,7 @@ def _tiles(study: Study) -> list[tuple[str, str, str]]:
     size = size_text(study.sms)
     if times is not None:
         least = f"no schedule of the same blocks on {size} takes less"
-        tiles = [(show_time(times.as_graph.us), "as a CUDA graph", "predicted")]
+        tiles = [(show_time(times.as_graph.us), f"as a {times.graph}", "predicted")]
         if times.now_us is not None:
             where = size if times.now_sms is None else size_text(times.now_sms)
             tiles.insert(
@@ -214,11 +214,7 @@ def _rows_for_page(table: Table) -> dict[str, Any]:
         "key": table.key,
         "title": table.title,
         "columns": [
-            {
-                "head": column.head,
-                "unit": column.unit,
-                "is_text": column.is_text,
-            }
+            {"head": column.head, "unit": column.unit, "is_text": column.is_text}
             for column in table.columns
         ],
         "rows": [

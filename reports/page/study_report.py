@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
+from depgraph.reports.tables.answer_report import with_verdict
 from depgraph.reports.tables.bound_table import (
     bound_report,
     durations_line,
@@ -12,23 +15,18 @@ from depgraph.reports.tables.bound_table import (
     launch_table,
 )
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
-from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
-from depgraph.reports.tables.pair_table import pair_table
-from depgraph.reports.tables.show_tables import path_columns
+from depgraph.reports.tables.show_tables import pair_table, path_columns, site_columns
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
+    common,
+    facts_of,
     row_of,
-    show_number,
-    show_percent,
     show_whole_percent,
 )
-from depgraph.reports.tables.untraced import untraced_notes
-from depgraph.reports.tables.verdict_lines import with_verdict
+from depgraph.reports.tables.trace_reports import untraced_notes
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
@@ -44,14 +42,10 @@ def study_report(study: Study) -> Report:
     report = Report(
         "report",
         {
-            "sms": study.sms,
-            "unit": study.unit,
-            "durations": study.basis.durations,
-            "gpu": study.basis.gpu,
+            **facts_of(study, "sms", "unit"),
+            **facts_of(study.basis, "durations", "gpu"),
             **study.metrics,
-            "lower_bound": study.bound.lower_bound,
-            "work": study.bound.work,
-            "limited_by": study.bound.limited_by,
+            **facts_of(study.bound, "lower_bound", "work", "limited_by"),
             "upper_bound_raw_only": study.renamed.upper_bound,
             "bend_sms": study.bend,
             "kernels_in_trace": len(study.kernels),
@@ -79,12 +73,7 @@ def study_report(study: Study) -> Report:
         sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
         extra={
             "curves": [
-                {
-                    "name": c.name,
-                    "is_bound": c.is_bound,
-                    "sms": list(c.sms),
-                    "speedup": list(c.speedup),
-                }
+                {**facts_of(c, "name", "is_bound"), "sms": list(c.sms), "speedup": list(c.speedup)}
                 for c in study.curves
             ],
             "untraced_notes": untraced,
@@ -105,27 +94,25 @@ def bend_sentence(study: Study) -> str:
     """Say up to which size of GPU more SMs help."""
     if study.bend <= 1:
         return "Dependences set the time, on however many SMs."
-    return f"Beyond {study.bend:.3g} SMs, dependences set the time."
+    return f"From {size_text(math.floor(study.bend) + 1)} on, dependences set the time."
 
 
 def _schedule_table(study: Study) -> Table:
-    """Build the table of what each schedule reaches, best first after serial."""
     columns = common(
         "makespan", "speedup", "upper_bound", "share_of_bound", "utilization", unit=study.unit
     )
+    makespan = attrgetter("makespan")
     rows = [
         (bound.dependences, outcome.mechanism, *row_of(columns, outcome))
         for bound in study.table.bounds
-        for outcome in (
-            bound.schedules[0], *sorted(bound.schedules[1:], key=lambda o: o.makespan)
-        )
-    ]  # fmt: skip
+        for outcome in (bound.schedules[0], *sorted(bound.schedules[1:], key=makespan))
+    ]
     return Table(
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
             Column("dependences", "deps", is_text=True, show=kinds_shown(study.basis)),
-            Column("schedule", "schedule", is_text=True),
+            Column.text("schedule", "schedule"),
             *columns,
         ],
         rows,
@@ -133,36 +120,36 @@ def _schedule_table(study: Study) -> Table:
 
 
 def _cost_table(study: Study) -> Table:
-    """Build the table of what each kind of dependence costs."""
     columns = [
-        Column("dependences", "only these count", is_text=True, get=lambda c: c.name),
-        Column("edges_by_kind", "edges", show=show_number, get=lambda c: c.edges),
+        Column.text("dependences", "only these count", lambda c: c.name),
+        Column.number("edges_by_kind", "edges", get=lambda c: c.edges),
         *common("critical_path", "upper_bound", unit=study.unit),
     ]
     return Table.of("kinds", "What each kind of dependence costs", columns, study.costs)
 
 
 def _kernel_table(study: Study) -> Table:
-    """Build the table of kernels, those that take longest first."""
     slack = {s.kernel: s.slack for s in study.slacks}
     names = {k.kernel: k.name for k in study.kernels}
     on_path = study.time_on_path
     length = study.bound.critical_path or 1.0
     columns = [
-        *common("kernel"),
-        Column("name", "name", is_text=True, show=kernel_name, get=lambda k: names[k.kernel]),
-        *common("blocks"),
-        Column("slots", "slots", show=show_number),
-        Column("waves", "waves", show=show_number),
+        *common("kernel", "name", "blocks", name=lambda k: names[k.kernel]),
+        Column.number("slots", "slots"),
+        Column.number("waves", "waves"),
         Column("tail_utilization", "last wave", show=show_whole_percent),
         *common("time", unit=study.unit),
         Column("utilization", "utilization", show=show_whole_percent),
         *_alu_column(study.alu),
-        Column("path_share", "of path", show=show_whole_percent,
-               get=lambda k: on_path.get(k.kernel, 0.0) / length),
-        Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
+        Column(
+            "path_share",
+            "of path",
+            show=show_whole_percent,
+            get=lambda k: on_path.get(k.kernel, 0.0) / length,
+        ),
+        Column.number("slack", "slack", study.unit, lambda k: slack.get(k.kernel, 0.0)),
         *site_columns(study.sites),
-    ]  # fmt: skip
+    ]
     longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     return Table.of("kernels", "Kernels, longest first", columns, longest)
 
@@ -182,19 +169,17 @@ def _function_table(study: Study) -> Table:
     serial = sum(function.time for function in study.functions) or 1.0
     length = study.bound.critical_path or 1.0
     columns = [
-        Column(key, key, is_text=True, get=lambda f: f.name),
+        Column.text(key, key, lambda f: f.name),
         *common("kernels", "time", unit=study.unit),
-        Column("share", "of serial time", show=show_percent, get=lambda f: f.time / serial),
+        Column.percent("share", "of serial time", lambda f: f.time / serial),
         *common("utilization"),
-        Column("path_share", "of critical path", show=show_percent,
-               get=lambda f: f.on_path / length),
+        Column.percent("path_share", "of critical path", lambda f: f.on_path / length),
     ]  # fmt: skip
     title = "Functions" if by == NAME else f"Kernels by {by}"
     return Table.of("functions", title, columns, study.functions)
 
 
 def _path_table(study: Study) -> Table:
-    """Build the table of blocks on the critical path, first to last."""
     names = {**{k.kernel: k.name for k in study.kernels}, **study.graph.copies}
     columns = path_columns(study.unit, names.__getitem__)
     return Table.of("path", "Critical path, block by block", columns, study.path)

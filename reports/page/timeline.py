@@ -9,10 +9,10 @@ import numpy as np
 
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms import Against
-from depgraph.reports.tables.table import kernel_name, shorten, show_number
+from depgraph.reports.tables.table import kernel_name, shorten
 from depgraph.schedule.schedule import running_part, slots_on_sm
-from depgraph.system.text import clean_text
-from depgraph.timing.launch_sites import NOWHERE
+from depgraph.system.text import clean_text, show_number
+from depgraph.timing.profile import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.launches import DeviceLaunches
+    from depgraph.graph.program import DeviceLaunches
     from depgraph.schedule.schedule import Schedule
 
 MOST_BLOCKS = 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,7 +60,18 @@ def write_plots(
         save(plot, folder)
         return plot
 
+    _import_matplotlib()
     with house_style():
         return map_in_forks(
             write, len(draws), jobs, without=lambda plot: replace(plot, figure=None)
         )
+
+
+def _import_matplotlib() -> None:
+    """Import it once for all processes, less what it says of its classes: that takes as long."""
+    from matplotlib import artist
+
+    described, artist.kwdoc = artist.kwdoc, lambda artist: ""  # noqa: ARG005
+    for name in ("figure", "backends.backend_agg", "backends.backend_svg"):
+        importlib.import_module(f"matplotlib.{name}")
+    artist.kwdoc = described

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.reports.plots.style import DARK, Plot, label_rows, new_figure, no_data, plain_text
-from depgraph.reports.tables.table import shorten, show_number, show_percent
-from depgraph.system.ratios import share_of
-from depgraph.system.text import counted
+from depgraph.reports.tables.table import shorten
+from depgraph.system.text import counted, show_number, show_percent
+from depgraph.system.time_units import share_of
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study

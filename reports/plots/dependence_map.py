@@ -83,7 +83,6 @@ def plot(study: Study) -> Plot:
 
 
 def _result(pairs: Sequence[PairSummary]) -> str:
-    """Count the pairs by pattern, the most frequent first."""
     if not pairs:
         return "No kernel depends on another."
     patterns = Counter(p.pattern.value for p in pairs).most_common()

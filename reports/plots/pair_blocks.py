@@ -74,6 +74,5 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
 
 
 def _kinds(pair: PairSummary) -> str:
-    """Say by which kinds of dependence a pair is tied."""
     counts = {kind: getattr(pair, kind.lower()) for kind in KIND_NAMES}
     return " and ".join(kind for kind, count in counts.items() if count) or "possible only"

@@ -14,8 +14,7 @@ from depgraph.reports.plots.style import (
     no_data,
     plain_text,
 )
-from depgraph.reports.tables.table import show_factor
-from depgraph.system.text import size_text
+from depgraph.system.text import show_factor, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +135,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _result(rows: Sequence[tuple[str, list[str], float]], study: Study) -> str:
-    """Name the best policies of each group."""
     best: dict[str, str] = {}
     for group, names, speedup in rows:
         best.setdefault(group, f"{group}: {', '.join(names)} {show_factor(speedup)}")

@@ -26,12 +26,12 @@ _PAGE_INCHES = 6.5
 _FAR = 4.0
 
 
-def plot(found: Reproduction) -> Plot:
+def plot(reproduction: Reproduction) -> Plot:
     """Draw a row for each figure; those that are the same stand on the line at 1."""
-    drawn = [figure for figure in found.figures if figure.paper]
+    drawn = [figure for figure in reproduction.figures if figure.paper]
     figure = new_figure(0.8 + _LINES_INCHES * len(drawn))
     figure.set_figwidth(_PAGE_INCHES)
-    title = f"{found.name}: ours over the paper's"
+    title = f"{reproduction.name}: ours over the paper's"
     if not drawn:
         return Plot(NAME, title, "No figure above 0 is published.", "", no_data(figure, "none"))
     axes = figure.subplots()

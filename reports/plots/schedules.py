@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.reports.plots.style import COLOURS, LABEL_WIDTH, LIGHT, Plot, new_figure, plain_text
-from depgraph.reports.tables.table import kernel_name, shorten, show_percent
-from depgraph.system.text import counted, show_number, show_time, size_text
+from depgraph.reports.tables.table import kernel_name, shorten
+from depgraph.system.text import counted, show_number, show_percent, show_time, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +86,6 @@ def plot(study: Study) -> Plot:
 
 
 def _spans(study: Study, schedule: Schedule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end of each kernel: float64[n_kernels] each."""
     first = study.graph.first_block[:-1]
     is_kernel = study.graph.kernel >= 0
     start = np.minimum.reduceat(schedule.start, first)[is_kernel]
@@ -125,7 +124,6 @@ def _draw(
 
 
 def _colours(study: Study) -> Mapping[str, str]:
-    """Return a colour for each of the functions that take longest."""
     names = {k.kernel: kernel_name(k.name) for k in study.kernels}
     times: dict[str, float] = {}
     for load in study.loads:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, longest_drawn, new_figure
-from depgraph.reports.tables.table import shorten, show_factor
-from depgraph.system.text import counted, size_text
+from depgraph.reports.tables.table import shorten
+from depgraph.system.text import counted, show_factor, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,6 @@ def _limits(study: Study) -> str:
 
 
 def _result(study: Study) -> str:
-    """Say what the curves are at the number of SMs that is studied."""
     bound = study.bound
     return (
         f"On {size_text(study.sms)} the upper bound is {show_factor(bound.upper_bound)} and "

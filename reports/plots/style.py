@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COLUMN_INCHES = 3.3
 LABEL_WIDTH = 21
 _PNG_DPI, _SVG_DPI = 300, 72
+_PNG_LEVEL = 3  # of compression: takes two thirds of the time of the usual 6, for 7 % more bytes
 _MOST_OF_USUAL = 4
 
 # Okabe and Ito, "Color Universal Design" (2008); each comes with a hatch, a marker and a line of
@@ -110,7 +111,11 @@ def save(plot: Plot, folder: Path) -> None:
             layout.execute(figure)
         figure.set_layout_engine("none")
         canvas: Any = FigureCanvasAgg(figure)
-        canvas.print_png(file.with_suffix(".png"), metadata={**about, "Software": None})
+        canvas.print_png(
+            file.with_suffix(".png"),
+            metadata={**about, "Software": None},
+            pil_kwargs={"compress_level": _PNG_LEVEL},
+        )
         figure.set_dpi(_SVG_DPI)
         canvas = FigureCanvasSVG(figure)
         canvas.print_svg(

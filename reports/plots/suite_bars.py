@@ -15,8 +15,8 @@ from depgraph.reports.plots.style import (
     new_figure,
     no_data,
 )
-from depgraph.reports.tables.table import shorten, show_factor
-from depgraph.system.text import clean_text
+from depgraph.reports.tables.table import shorten
+from depgraph.system.text import clean_text, show_factor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

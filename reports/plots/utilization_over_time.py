@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
-from depgraph.reports.tables.table import shorten, show_number, show_percent
+from depgraph.reports.tables.table import shorten
 from depgraph.schedule.schedule import running_part, utilization_over_time
-from depgraph.system.text import counted, size_text
+from depgraph.system.text import counted, show_number, show_percent, size_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

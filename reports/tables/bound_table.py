@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
     row_of,
     show_count,
-    show_factor,
-    show_number,
-    sms_column,
     table_rows,
     whole_sms,
 )
-from depgraph.system.text import size_text
+from depgraph.system.text import show_factor, show_number, size_text
 from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from depgraph.analysis.basis import Basis
-    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.bound import Basis, BoundTable
     from depgraph.analysis.outcome import Bound
 
 
@@ -49,17 +45,18 @@ def bound_report(table: BoundTable) -> Report:
     """
     basis, unit = table.basis, table.unit
     launches = launch_table(table)
-    sms = sms_column()
-    kinds = Column("dependences", "deps", is_text=True, show=kinds_shown(basis))
+    of_bound = [
+        *common("sms"),
+        Column("dependences", "deps", is_text=True, show=kinds_shown(basis)),
+    ]
     bound_columns = [
-        sms,
-        kinds,
+        *of_bound,
         *common("serial", "critical_path", "work", unit=unit),
         *common("memory", unit=unit) * any(b.memory for b in table.bounds),
         *common("lower_bound", "upper_bound", unit=unit),
     ]
     reached = [
-        Column("schedule", "schedule", is_text=True, wraps=True, get=lambda a: a.mechanism),
+        Column.text("schedule", "schedule", lambda a: a.mechanism, wraps=True),
         *common("makespan", "speedup", "share_of_bound", "utilization", unit=unit),
     ]
     bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
@@ -67,11 +64,8 @@ def bound_report(table: BoundTable) -> Report:
     schedules = Table(
         "schedules",
         "Schedules",
-        [sms, kinds, *reached],
-        [
-            *((*row_of([sms, kinds], b), *row_of(reached, a)) for b, a in pairs),
-            *_measured_rows(basis),
-        ],
+        [*of_bound, *reached],
+        [*((*row_of(of_bound, b), *row_of(reached, a)) for b, a in pairs), *_measured_rows(basis)],
     )
     limited = [*bound_columns, Column("limited_by", "limited by")]
     flat = Table(
@@ -93,19 +87,12 @@ def bound_report(table: BoundTable) -> Report:
             "occupancy_least": low,
             "occupancy_most": high,
         },
-        headline=[
-            *(_curve_answers(table) if curve else _answers(table)),
-            *_launch_answers(table),
-        ],
+        headline=[*(_curve_answers(table) if curve else _answers(table)), *_launch_answers(table)],
         brief=() if curve else _in_short(table),
         tables=[curve.at_first(len(curve.rows))]
         if curve
         else [bounds.at_first(shown), schedules, *launches],
-        notes=[
-            durations_line(basis),
-            *table.assumptions,
-            *basis.uncertain,
-        ],
+        notes=[durations_line(basis), *table.assumptions, *basis.uncertain],
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
@@ -115,20 +102,18 @@ def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
     launched = {b.sms: b for b in table.bounds if b.launches is not None}
     columns = [
-        sms_column(),
-        Column("serial", "serial, one launch at a time", table.unit, show_number,
-               get=lambda b: b.launches.serial),
-        Column("cuda_graph", "as a CUDA graph", table.unit, show_number,
-               get=lambda b: b.launches.cuda_graph),
-        Column("without", "serial without launch costs", table.unit, show_number,
-               get=lambda b: b.serial),
-    ]  # fmt: skip
+        *common("sms"),
+        Column.number(
+            "serial", "serial, one launch at a time", table.unit, lambda b: b.launches.serial
+        ),
+        Column.number("cuda_graph", "as a CUDA graph", table.unit, lambda b: b.launches.cuda_graph),
+        Column.number("without", "serial without launch costs", table.unit, lambda b: b.serial),
+    ]
     found = Table.of("launches", "What launches cost", columns, launched.values())
     return [found] if launched else []
 
 
 def _launch_answers(table: BoundTable) -> list[str]:
-    """Say what launches cost on the first size."""
     first = table.bounds[0] if table.bounds else None
     if first is None or first.launches is None:
         return []
@@ -142,7 +127,6 @@ def _launch_answers(table: BoundTable) -> list[str]:
 
 
 def _measured_rows(basis: Basis) -> list[tuple[Any, ...]]:
-    """Return the row of the run that was profiled, beside those of schedules."""
     m = basis.measured
     if m is None:
         return []
@@ -151,18 +135,14 @@ def _measured_rows(basis: Basis) -> list[tuple[Any, ...]]:
 
 
 def _curve(table: BoundTable) -> Table:
-    """Lay out the speedup by number of SMs, one line per size."""
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
-    columns = [
-        Column("sms", "SMs", show=show_count),
-        *common("serial", unit=table.unit),
-    ]
+    columns = [Column("sms", "SMs", show=show_count), *common("serial", unit=table.unit)]
     for kind in kinds:
         label = kinds_shown(table.basis)(kind)
         columns += [
-            Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
-            Column(f"speedup {kind}", "dataflow", show=show_factor),
-            Column(f"limited_by {kind}", "limited by", is_text=True),
+            Column.factor(f"upper_bound {kind}", f"{label}: bound"),
+            Column.factor(f"speedup {kind}", "dataflow"),
+            Column.text(f"limited_by {kind}", "limited by"),
         ]
     rows = []
     for at in range(0, len(table.bounds), len(kinds)):

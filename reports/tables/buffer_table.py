@@ -7,19 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import BLOCK_BYTES, allocators
-from depgraph.reports.tables.columns import common
+from depgraph.analysis.renaming import named
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
     kernel_names,
-    show_bytes,
-    show_factor,
-    show_number,
     show_value,
     whole_sms,
 )
-from depgraph.system.text import counted, operations_text, size_text
+from depgraph.system.text import (
+    counted,
+    operations_text,
+    show_bytes,
+    show_factor,
+    show_number,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,21 +75,20 @@ def renaming_sentence(found: Renaming) -> str:
     return "; ".join(_set_text(found, each) for each in found.sets)
 
 
-def _set_text(found: Renaming, each: BufferSet) -> str:
-    own = [found.buffers[n] for n in each.buffers]
+def _set_text(renaming: Renaming, each: BufferSet) -> str:
+    own = [renaming.buffers[n] for n in each.buffers]
     writers = {k for b in own for k in b.writers}
-    these = "this buffer" if len(own) == 1 else f"these {len(own)} buffers"
     return (
-        f"{these} ({show_bytes(sum(b.size for b in own))}, written by "
-        f"{operations_text(writers)}): upper bound {show_factor(found.upper_bound)} -> "
+        f"{named(each)} ({show_bytes(sum(b.size for b in own))}, written by "
+        f"{operations_text(writers)}): upper bound {show_factor(renaming.upper_bound)} -> "
         f"{show_factor(each.upper_bound)} when renamed, for {show_bytes(each.more_bytes)} more "
         f"memory at most"
     )
 
 
-def buffer_tables(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> list[Table]:
+def buffer_tables(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> list[Table]:
     """Build the tables of buffers that are used again, and of sets worth renaming."""
-    return [_set_table(found), _buffer_table(found, kernels, graph)]
+    return [_set_table(renaming), _buffer_table(renaming, kernels, graph)]
 
 
 def _set_table(found: Renaming) -> Table:
@@ -94,71 +98,71 @@ def _set_table(found: Renaming) -> Table:
     columns = [
         Column("buffers", "buffers", is_text=True, show=_numbers),
         Column("bytes", "size", show=show_bytes, get=lambda s: sum(b.size for b in own(s))),
-        Column("kernels", "kernels that write them", show=show_number,
-               get=lambda s: len({k for b in own(s) for k in b.writers})),
+        Column.number(
+            "kernels",
+            "kernels that write them",
+            get=lambda s: len({k for b in own(s) for k in b.writers}),
+        ),
         Column("more_bytes", "more memory, at most", show=show_bytes),
-        *common("upper_bound"),
-        Column("critical_path", "critical path", show=show_number),
-    ]  # fmt: skip
+        *common("upper_bound", "critical_path"),
+    ]
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
 def _unnamed(scenario: Scenario) -> list[str]:
-    """Say how to get the names of buffers, where they could be had."""
     if not scenario.allocations or any(a.op or a.line for a in scenario.allocations):
         return []
     known = "who allocated a buffer is not known: PyTorch's profiler tells"
     return [f"{known} (depgraph extract --memory-profile)"]
 
 
-def _allocated_by(found: Renaming) -> list[Column]:
-    if not any(b.allocated_by for b in found.ranked):
+def _allocated_by(renaming: Renaming) -> list[Column]:
+    if not any(b.allocated_by for b in renaming.ranked):
         return []
-    column = Column("allocated_by", "allocated by", is_text=True, wraps=True)
+    column = Column.text("allocated_by", "allocated by", wraps=True)
     return [replace(column, get=lambda b: allocators([b]))]
 
 
-def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
+def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
     name = kernel_names(kernels, graph.copies)
-    place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
+    place = {n: i for i, each in reversed(list(enumerate(renaming.sets, 1))) for n in each.buffers}
     columns = [
         Column("buffer", "buffer", get=lambda b: b.number),
         Column("start", "address", show=hex),
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
-        Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
-        *_allocated_by(found),
+        Column.text("written_by", "written by", lambda b: _functions(b, name)),
+        *_allocated_by(renaming),
         *common("war", "waw"),
         *common("reuse") * (graph.frees is not None),
-        Column("upper_bound_alone", "alone", show=show_factor,
-               get=lambda b: found.upper_bound_alone[b.number]),
+        Column.factor("upper_bound_alone", "alone", lambda b: renaming.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),
     ]  # fmt: skip
     more = "--format csv or json shows all"
-    return Table.of("buffers", "Buffers that are used again", columns, found.ranked, more)
+    return Table.of("buffers", "Buffers that are used again", columns, renaming.ranked, more)
 
 
 def buffers_report(
-    found: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
+    renaming: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
 ) -> Report:
     """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart."""
     kernels = scenario.kernels
-    sets, buffers = buffer_tables(found, kernels, scenario.graph)
+    sets, buffers = buffer_tables(renaming, kernels, scenario.graph)
     names = {k.kernel: k.name for k in kernels}
-    advice = renaming_advice(found, names)
+    advice = renaming_advice(renaming, names)
     return Report(
         "buffers",
         {
-            "sms": whole_sms(found.sms),
+            "sms": whole_sms(renaming.sms),
             "unit": scenario.unit,
             "durations": scenario.timing.source,
             "gpu": scenario.resources.gpu.name,
-            "upper_bound": found.upper_bound,
-            "upper_bound_renamed": found.renamed_upper_bound,
-            "n_buffers": len(found.buffers),
+            "upper_bound": renaming.upper_bound,
+            "upper_bound_renamed": renaming.renamed_upper_bound,
+            "n_buffers": len(renaming.buffers),
         },
         headline=[
-            f"{size_text(found.sms)}: {renaming_sentence(found)}",
+            f"{size_text(renaming.sms)}: {renaming_sentence(renaming)}",
             f"durations: {scenario.timing.source} ({scenario.unit})",
         ],
         steps=steps,
@@ -167,17 +171,17 @@ def buffers_report(
         notes=[*scenario.assumptions, *_one_line(_HOW_FOUND), *_unnamed(scenario)],
         sections=advice,
         extra={
-            "what_ifs": [list(each.what_ifs) for each in found.sets],
+            "what_ifs": [list(each.what_ifs) for each in renaming.sets],
             "advice": {title: list(lines) for title, lines in advice},
         },
     )
 
 
-def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
+def renaming_advice(renaming: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
     """Say how to keep apart the buffers that are worth it, by the language of the program."""
-    if not found.sets:
+    if not renaming.sets:
         return []
-    chosen = [found.buffers[n] for n in found.sets[-1].buffers]
+    chosen = [renaming.buffers[n] for n in renaming.sets[-1].buffers]
     workspaces = sum(is_workspace(b, names) for b in chosen)
     in_pytorch = (*[_WORKSPACE] * (workspaces > 0), *_IN_PYTORCH * (workspaces < len(chosen)))
     in_cuda = (*[_WORKSPACE_IN_CUDA] * (workspaces > 0), *[_IN_CUDA] * (workspaces < len(chosen)))

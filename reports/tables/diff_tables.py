@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_factor,
-    show_number,
-    show_percent,
-    show_value,
-)
-from depgraph.system.text import counted, size_text
+from depgraph.reports.tables.table import Column, Report, Table, common, show_value
+from depgraph.system.text import counted, show_factor, show_number, show_percent, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.compare_stores import StoreDiff
 
 _CHANGED = 0.005
@@ -63,11 +52,7 @@ def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
             *what_it_means(diff),
             *_noise_lines(diff),
         ],
-        tables=[
-            _metric_table(diff),
-            _kernel_table(diff).cut(top),
-            _pair_table(diff).cut(top),
-        ],
+        tables=[_metric_table(diff), _kernel_table(diff).cut(top), _pair_table(diff).cut(top)],
         notes=diff.notes,
     )
 
@@ -105,12 +90,12 @@ def _metric_table(diff: StoreDiff) -> Table:
         "metrics",
         "Metrics",
         [
-            Column("metric", "metric", is_text=True),
+            Column.text("metric", "metric"),
             *common("meaning"),
-            Column("base", "base", show=show_number),
-            Column("new", "new", show=show_number),
+            Column.number("base", "base"),
+            Column.number("new", "new"),
             Column("change", "change", show=_signed_percent),
-            *[Column("noise", "noise", show=show_number)] * bool(diff.noise),
+            *[Column.number("noise", "noise")] * bool(diff.noise),
         ],
         [
             (
@@ -132,20 +117,18 @@ def _signed_percent(value: float | None) -> str:
     return "0 %" if value == 0 else f"{100 * value:+.1f} %"
 
 
-def _numbers(kernels: Sequence[int]) -> str:
-    return ", ".join(map(str, kernels)) or "-"
-
-
 def _kernel_table(diff: StoreDiff) -> Table:
-    has_replaced = any(kernel.replaces for kernel in diff.kernels)
+    replaces = Column(
+        "replaces", "replaces", is_text=True, show=lambda ks: ", ".join(map(str, ks)) or "-"
+    )
     columns = [
         Column("base", "base", show=show_value),
         Column("new", "new", show=show_value),
         *common("name"),
-        Column("change", "change", is_text=True),
-        *[Column("replaces", "replaces", is_text=True, show=_numbers)] * has_replaced,
-        Column("base_time", "base", diff.unit, show_number),
-        Column("new_time", "new", diff.unit, show_number),
+        Column.text("change", "change"),
+        *[replaces] * any(kernel.replaces for kernel in diff.kernels),
+        Column.number("base_time", "base", diff.unit),
+        Column.number("new_time", "new", diff.unit),
     ]
     changed = [k for k in diff.kernels if k.change != "same" or k.base_time != k.new_time]
     changed.sort(key=lambda kernel: kernel.change == "same")  # what is merely slower comes last
@@ -155,10 +138,10 @@ def _kernel_table(diff: StoreDiff) -> Table:
 def _pair_table(diff: StoreDiff) -> Table:
     columns = [
         *common("target", "source"),
-        Column("side", "numbered in", is_text=True),
+        Column.text("side", "numbered in"),
         Column("base_pattern", "base", is_text=True, show=show_value),
         Column("new_pattern", "new", is_text=True, show=show_value),
-        Column("base_edges", "base edges", show=show_number),
-        Column("new_edges", "new edges", show=show_number),
+        Column.number("base_edges", "base edges"),
+        Column.number("new_edges", "new edges"),
     ]
     return Table.of("pairs", "Pairs of kernels whose dependences differ", columns, diff.pairs)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_factor,
-    show_number,
-    sms_column,
-)
+from depgraph.mechanisms.dataflow_hints import DataflowHints
+from depgraph.reports.tables.table import Column, Report, Table, common
 
 if TYPE_CHECKING:
     from depgraph.analysis.hint_sweep import HintSweep
@@ -23,17 +17,16 @@ def hint_sweep_report(sweep: HintSweep) -> Report:
         "points",
         "Each program on each number of SMs",
         [
-            Column("program", "program", is_text=True),
-            sms_column(),
-            Column("mechanism", "mechanism", is_text=True),
-            Column("kib", "KiB", show=show_number),
-            Column("speedup", "speedup", show=show_factor),
-            Column("lookups", "look-ups", show=show_number),
-            Column("false_waits", "false waits", show=show_number),
-            Column("missed", "missed", show=show_number),
+            *common("program", "sms"),
+            Column.text("mechanism", "mechanism"),
+            Column.number("kib", "KiB"),
+            *common("speedup", "lookups"),
+            Column.number("false_waits", "false waits"),
+            *common("missed"),
         ],
         sweep.points,
     )
+    left_out = [f"{name} left out: {reason}" for name, reason in sweep.left_out.items()]
     return Report(
         "sweep_hints",
         {"worth_it": sweep.worth_it and sweep.worth_it.name, "sentences": sweep.sentences},
@@ -45,12 +38,13 @@ def hint_sweep_report(sweep: HintSweep) -> Report:
         ],
         notes=[
             (
-                "speedups over serialized launches, geometric means over programs and numbers of "
-                "SMs; dataflow-bloom: two filters for each block of the program; what others take "
-                "to find dependences is not known"
+                "speedups over serialized launches, geometric means over numbers of SMs and the "
+                "programs that have hints at each grain; dataflow-bloom: two filters for each "
+                "block of the program; what others take to find dependences is not known"
             ),
-            *(f"{name} is left out: {reason}" for name, reason in sweep.left_out.items()),
+            *left_out,
         ],
+        vital=[text for text in left_out if DataflowHints.name in text.partition(" left")[0]],
         csv_table=points,
     )
 
@@ -60,7 +54,7 @@ def by_size_table(sweep: HintSweep) -> Table:
     sizes = dict.fromkeys(kib for curve in sweep.curves for kib in curve.kib)
     columns = [
         Column("kib", "KiB", show=lambda kib: "no filter" if kib is None else f"{kib:.3g}"),
-        *(Column(curve.name, curve.name, show=show_factor) for curve in sweep.curves),
+        *(Column.factor(curve.name, curve.name) for curve in sweep.curves),
     ]
     found = [dict(zip(curve.kib, curve.speedup, strict=True)) for curve in sweep.curves]
     rows = [(kib, *(by_size.get(kib) for by_size in found)) for kib in sizes]
@@ -70,12 +64,13 @@ def by_size_table(sweep: HintSweep) -> Table:
 def knee_table(sweep: HintSweep) -> Table:
     """Build a row for each grain and each other mechanism."""
     columns = [
-        Column("name", "dependences by", is_text=True),
-        Column("most", "speedup", show=show_factor),
+        Column.text("name", "dependences by"),
+        Column.factor("most", "speedup"),
         Column("knee", "from KiB on", show=lambda kib: "-" if kib is None else f"{kib:.3g}"),
+        Column("programs", "programs"),
     ]
     rows = [
-        *((f"hints: {curve.name}", curve.most, curve.knee) for curve in sweep.curves),
-        *((curve.name, curve.most, None) for curve in sweep.others),
+        *((f"hints: {c.name}", c.most, c.knee, c.programs) for c in sweep.curves),
+        *((c.name, c.most, None, c.programs) for c in sweep.others),
     ]
     return Table("knees", "What hints and other mechanisms reach", columns, rows)

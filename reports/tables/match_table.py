@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
     kernel_name,
     shorten,
-    show_number,
-    show_percent,
     show_value,
 )
-from depgraph.system.text import counted
+from depgraph.system.text import counted, show_number
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, memory_operations
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.timing.estimates import Estimates
+    from depgraph.timing.durations import Estimates
     from depgraph.timing.fit import Fit
     from depgraph.timing.matched_profile import Match, MemoryOperations
     from depgraph.timing.measured_run import MeasuredRun
@@ -95,7 +93,6 @@ def match_report(match: Match, estimated: Estimates) -> Report:
 def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernels) -> Table:
     times = match.duration.tolist()
     total = float(np.nansum(match.duration)) + sum(estimated.times.values())
-    resident = match.resident
     rows = []
     for kernel, status, row, time, spread in zip(
         match.kernels, match.status, match.row.tolist(), times, match.spread.tolist(), strict=True
@@ -104,7 +101,10 @@ def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernel
         if kernel.kernel in estimated.times:
             status, time = ESTIMATED, estimated.times[kernel.kernel]  # noqa: PLW2901
         own = blocks.get(kernel.kernel)
-        of_blocks = (*_median_and_longest(own), resident.get(kernel.kernel)) if blocks else ()
+        of_blocks: tuple[float | None, ...] = ()
+        if blocks:
+            median_and_longest = (None, None) if own is None else (np.median(own), own.max())
+            of_blocks = (*median_and_longest, match.resident.get(kernel.kernel))
         rows.append(
             (kernel.kernel, kernel.name, kernel.grid, status, name, time,
              *[spread] * (len(match.rows) > 1), time / total if total else 0.0,
@@ -115,30 +115,19 @@ def _kernel_table(match: Match, estimated: Estimates, blocks: BlockTimesOfKernel
         "Kernels of the trace",
         [
             *common("kernel", "name", "grid", "status"),
-            Column("profile_name", "in the profile", is_text=True, show=_profile_name),
+            Column("profile_name", "in the profile", is_text=True, show=kernel_name),
             *common("duration", unit=match.unit),
-            *[Column("spread", "spread", show=show_percent)] * (len(match.rows) > 1),
+            *[Column.percent("spread", "spread")] * (len(match.rows) > 1),
             *common("share"),
-            *(_of_blocks(match.unit) if blocks else ()),
+            *[
+                Column.number("block_median", "median block", match.unit),
+                Column.number("block_longest", "longest block", match.unit),
+                Column.number("resident", "blocks on an SM"),
+            ]
+            * bool(blocks),
         ],
         rows,
     )
-
-
-def _of_blocks(unit: str) -> list[Column]:
-    return [
-        Column("block_median", "median block", unit, _number_or_none),
-        Column("block_longest", "longest block", unit, _number_or_none),
-        Column("resident", "blocks on an SM", show=_number_or_none),
-    ]
-
-
-def _number_or_none(value: float | None) -> str:
-    return "-" if value is None else show_number(value)
-
-
-def _median_and_longest(times: NDArray[np.float64] | None) -> tuple[float | None, float | None]:
-    return (None, None) if times is None else (float(np.median(times)), float(times.max()))
 
 
 def _time_table(match: Match, estimated: Estimates, memory: Sequence[MemoryOperations]) -> Table:
@@ -151,16 +140,13 @@ def _time_table(match: Match, estimated: Estimates, memory: Sequence[MemoryOpera
         (ESTIMATED, len(estimated.times), sum(estimated.times.values())),
         ("memsets and copies", sum(m.count for m in between), sum(m.time for m in between)),
     ]
-    columns = [
-        Column("what", "times", is_text=True),
-        *common("count", "time", unit=match.unit),
-    ]
+    columns = [Column.text("what", "times"), *common("count", "time", unit=match.unit)]
     return Table("times", "Times", columns, [row for row in rows if row[1]])
 
 
 def _memory_table(match: Match, memory: Sequence[MemoryOperations]) -> Table:
     columns = [
-        Column("name", "name", is_text=True),
+        Column.text("name", "name"),
         Column("before", "before kernel", show=show_value),
         *common("count", "time", unit=match.unit),
     ]
@@ -215,7 +201,6 @@ def _only_in_profile(match: Match) -> Table:
 
 
 def _block_report(profile: BlockProfile, fit: Fit, estimated: Estimates) -> Report:
-    """Describe block times: how many blocks of each kernel have one."""
     rows = []
     for place, kernel in enumerate(fit.kernels):
         times = profile.duration[fit.place == place]
@@ -250,22 +235,14 @@ def _block_report(profile: BlockProfile, fit: Fit, estimated: Estimates) -> Repo
                 "Kernels of the trace",
                 [
                     *common("kernel", "name", "blocks"),
-                    Column("timed_blocks", "with a time", show=show_number),
+                    Column.number("timed_blocks", "with a time"),
                     *common("status"),
-                    Column("mean", "mean", profile.unit, show_number),
-                    Column("longest", "longest", profile.unit, show_number),
+                    Column.number("mean", "mean", profile.unit),
+                    Column.number("longest", "longest", profile.unit),
                 ],
                 rows,
             )
         ],
-        notes=[
-            *(() if fit.match is None else fit.match.notes),
-            *profile.notes,
-            *estimated.notes,
-        ],
+        notes=[*(() if fit.match is None else fit.match.notes), *profile.notes, *estimated.notes],
         notes_title="Notes",
     )
-
-
-def _profile_name(value: str | None) -> str:
-    return "-" if value is None else kernel_name(value)

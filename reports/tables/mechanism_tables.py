@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import OTHER_SCALES
 from depgraph.mechanisms import Availability
-from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
+    facts_of,
     kernel_names,
     plain,
     row_of,
-    show_factor,
-    show_number,
-    show_percent,
     show_whole_percent,
-    sms_column,
     whole_sms,
 )
-from depgraph.system.text import size_text
+from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
@@ -74,15 +70,8 @@ def comparison_report(comparison: Comparison) -> Report:
     )
     return Report(
         "mechanisms",
-        {
-            "unit": unit,
-            "durations": basis.durations,
-            "gpu": basis.gpu,
-            "dependences": dependences,
-        },
-        headline=[
-            *_answers(comparison),
-        ],
+        facts_of(basis, "unit", "durations", "gpu", "dependences"),
+        headline=_answers(comparison),
         brief=_answers(comparison),
         vital=[
             *(note for note in comparison.notes if ": deadlock: " in note),
@@ -110,15 +99,10 @@ def comparison_report(comparison: Comparison) -> Report:
             "details": [
                 {
                     "sms": plain(whole_sms(o.sms)),
-                    "mechanism": o.mechanism,
-                    "availability": o.availability,
-                    "lower_bound": o.lower_bound,
+                    **facts_of(o, "mechanism", "availability", "lower_bound"),
                     "deadlock": o.deadlock or None,
                     "assumptions": list(o.assumptions),
-                    "predicted_us": o.predicted_us,
-                    "predicted_low_us": o.predicted_low_us,
-                    "predicted_high_us": o.predicted_high_us,
-                    "predicted_serial_us": o.predicted_serial_us,
+                    **facts_of(o, *_PREDICTED, "predicted_serial_us"),
                     "predicted_family": o.family or None,
                 }
                 for o in comparison.outcomes
@@ -129,7 +113,6 @@ def comparison_report(comparison: Comparison) -> Report:
 
 
 def _hypothetical(comparison: Comparison) -> list[str]:
-    """Mark the rows of what the GPU or the code lacks, in one line."""
     lacking = {o.mechanism: o.lacking for o in comparison.outcomes if o.lacking}
     reasons = set(lacking.values())
     why = next(iter(reasons)) if len(reasons) == 1 else "--details says what each lacks"
@@ -140,15 +123,14 @@ def _bound_table(comparison: Comparison) -> Table:
     unit, launched = comparison.basis.unit, comparison.basis.launches_cost
     with_memory = any(b.memory for b in comparison.limits)
     columns = [
-        sms_column(),
-        *common("serial", unit=unit),
-        *[Column("launched_serial", "with launches", unit, show_number)] * launched,
+        *common("sms", "serial", unit=unit),
+        *[Column.number("launched_serial", "with launches", unit)] * launched,
         *common("critical_path", "work", unit=unit),
         *common("memory", unit=unit) * with_memory,
         *common("lower_bound", "upper_bound", unit=unit),
     ]
     if comparison.basis.has_contention:
-        columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
+        columns.append(Column.factor("contended_upper_bound", "of predictions"))
     return Table.of("bounds", "Bounds", columns, comparison.limits)
 
 
@@ -156,31 +138,31 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
     known = [b for b in comparison.limits if b.intra_block_path is not None]
     unit = comparison.basis.unit
-    columns = [
-        sms_column(),
-        Column("critical_path", "critical path", unit, show_number,
-               get=lambda b: b.intra_block_path),
-        Column("lower_bound", "lower bound", unit, show_number,
-               get=lambda b: b.intra_block_bound),
-        Column("upper_bound", "upper bound", show=show_factor,
-               get=lambda b: b.intra_block_upper_bound),
-    ]  # fmt: skip
+    columns = common(
+        "sms",
+        "critical_path",
+        "lower_bound",
+        "upper_bound",
+        unit=unit,
+        critical_path=lambda b: b.intra_block_path,
+        lower_bound=lambda b: b.intra_block_bound,
+        upper_bound=lambda b: b.intra_block_upper_bound,
+    )
     title = "Intra-block bounds (blocks may wait inside)"
-    return [Table.of("intra_block_bounds", title, columns, known)] if known else []
+    return Table.if_any("intra_block_bounds", title, columns, known)
 
 
 def _mechanism_table(comparison: Comparison) -> Table:
     unit = comparison.basis.unit
     columns = [
-        sms_column(),
-        *common("mechanism"),
+        *common("sms", "mechanism"),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
-        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        *common("speedup", speedup=_if_it_ends("speedup")),
         *_predictions(comparison),
         *_shares(comparison),
-        Column("utilization", "busy", show=show_percent),
-        Column("held", "held", show=show_percent),
-        Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
+        Column.percent("utilization", "busy"),
+        Column.percent("held", "held"),
+        Column.number("waiting", "waiting", unit, _if_it_ends("waiting")),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, _best_first(comparison))
 
@@ -207,10 +189,10 @@ def _shares(comparison: Comparison) -> list[Column]:
     """Return what rows are of the ideal and of the bound of all, what else of, and how much."""
     has_ideal = any(o.share_of_ideal is not None for o in comparison.outcomes)
     return [
-        *[Column("share_of_ideal", "of ideal", show=show_percent)] * has_ideal,
-        Column("share_of_upper_bound", "of bound", show=show_percent),
+        *[Column.percent("share_of_ideal", "of ideal")] * has_ideal,
+        Column.percent("share_of_upper_bound", "of bound"),
         *common("against"),
-        Column("share_of_bound", "of its own", show=show_percent),
+        Column.percent("share_of_bound", "of its own"),
     ]
 
 
@@ -219,8 +201,8 @@ def _predictions(comparison: Comparison) -> list[Column]:
     if all(outcome.predicted_us is None for outcome in comparison.outcomes):
         return []
     return [
-        Column("predicted_us", "predicted", "us", show_number),
-        Column("predicted_speedup", "over a chain", show=show_factor),
+        Column.number("predicted_us", "predicted", "us"),
+        Column.factor("predicted_speedup", "over a chain"),
     ]
 
 
@@ -228,22 +210,23 @@ def _prediction_table(comparison: Comparison) -> list[Table]:
     """Lay out predicted times with their ranges, and how far such predictions were off."""
     rows = [o for o in _best_first(comparison) if o.predicted_us is not None]
     columns = [
-        sms_column(),
-        *common("mechanism"),
+        *common("sms", "mechanism"),
         *_PREDICTED_TIMES,
-        Column("predicted_serial_us", "one after another", "us", show_number),
-        Column("predicted_speedup", "over a chain", show=show_factor),
-        Column("family", "measured programs like it", is_text=True, get=_family),
+        Column.number("predicted_serial_us", "one after another", "us"),
+        Column.factor("predicted_speedup", "over a chain"),
+        Column.text("family", "measured programs like it", _family),
         *(
-            Column(name, title, show=show_percent, get=_error(name))
+            Column.percent(name, title, _error(name))
             for name, title in (
-                ("mean", "mean error"), ("nine_of_ten", "nine of ten"), ("worst", "worst"),
+                ("mean", "mean error"),
+                ("nine_of_ten", "nine of ten"),
+                ("worst", "worst"),
                 ("direction", "direction right"),
             )
         ),
-    ]  # fmt: skip
+    ]
     title = "Predicted times, and how far off measured programs of the same family were"
-    return [Table.of("predictions", title, columns, rows)] if rows else []
+    return Table.if_any("predictions", title, columns, rows)
 
 
 def _family(outcome: Outcome) -> str:
@@ -256,24 +239,21 @@ def _error(name: str) -> Callable[[Outcome], float | None]:
     return lambda o: None if o.errors is None else getattr(o.errors, name)
 
 
+_PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 _PREDICTED_TIMES = [
-    Column("predicted_us", "predicted", "us", show_number),
-    Column("predicted_low_us", "from", "us", show_number),
-    Column("predicted_high_us", "to", "us", show_number),
+    Column.number(key, head, "us")
+    for key, head in zip(_PREDICTED, ("predicted", "from", "to"), strict=True)
 ]
 
 
 def ranked_table(comparison: Comparison) -> Table:
     """Build the table of mechanisms on one GPU size, best first."""
     unit, launched = comparison.basis.unit, comparison.basis.launches_cost
-    overlap = Column(
-        "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
-    )
+    overlap = Column.factor("overlap_speedup", "by overlap", _if_it_ends("overlap_speedup"))
     columns = [
-        *common("mechanism"),
-        Column("availability", "availability", is_text=True),
+        *common("mechanism", "availability"),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
-        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        *common("speedup", speedup=_if_it_ends("speedup")),
         *[overlap] * launched,
         *_predictions(comparison),
         *common("upper_bound"),
@@ -290,56 +270,45 @@ def child_kernel_table(comparison: Comparison) -> list[Table]:
     """Lay out what mechanisms make of launches from the device, where there are any."""
     unit = comparison.basis.unit
 
-    def of(name: str) -> Callable[[Outcome], Any]:
-        return lambda outcome: getattr(outcome.launching, name)
-
     columns = [
-        sms_column(),
-        *common("mechanism"),
-        Column("makespan", "time", unit, show_number),
-        Column("over_flat", "over flat", show=show_factor, get=lambda o: o.speedup),
-        Column("over_cdp", "over cdp", show=show_factor, get=lambda o: of("over_cdp")(o) or None),
-        Column("launches", "launches", show=show_number, get=of("made")),
-        Column("possible_launches", "of", show=show_number, get=of("possible")),
-        Column("launch_overhead", "launch overhead", unit, show_number, get=of("overhead")),
-        Column("queueing", "queueing", unit, show_number, get=of("queueing")),
-        Column("child_share", "work of children", show=show_percent, get=of("child_share")),
-        Column("utilization", "slot utilization", show=show_percent),
+        *common("sms", "mechanism"),
+        Column.number("makespan", "time", unit),
+        Column.factor("over_flat", "over flat", lambda o: o.speedup),
+        Column.factor("over_cdp", "over cdp", lambda o: o.launching.over_cdp or None),
+        Column.number("launches", "launches", get=lambda o: o.launching.made),
+        Column.number("possible_launches", "of", get=lambda o: o.launching.possible),
+        Column.number("launch_overhead", "launch overhead", unit, lambda o: o.launching.overhead),
+        Column.number("queueing", "queueing", unit, lambda o: o.launching.queueing),
+        Column.percent("child_share", "work of children", lambda o: o.launching.child_share),
+        Column.percent("utilization", "slot utilization"),
     ]
     rows = [o for o in comparison.outcomes if o.launching is not None]
     title = "Child kernels: overhead and queueing are summed over warps and child blocks"
-    return [Table.of("child_kernels", title, columns, rows)] if rows else []
+    return Table.if_any("child_kernels", title, columns, rows)
 
 
 def _filter_table(comparison: Comparison) -> list[Table]:
-    """Lay out what filters over hints cost and say, where there are any."""
-
-    def of(name: str) -> Callable[[Outcome], Any]:
-        return lambda outcome: outcome.figures.get(name)
-
     columns = [
-        sms_column(),
-        *common("mechanism"),
-        Column("makespan", "makespan", comparison.basis.unit, show_number),
-        Column("filter_bits", "bits in all", show=show_number, get=of("bits")),
-        Column("lookups", "look-ups", show=show_number, get=of("lookups")),
-        Column("true_waits", "true waits", show=show_number, get=of("true")),
-        Column("false_by_grain", "false by grain", show=show_number, get=of("by_grain")),
-        Column("false_by_filter", "false by filter", show=show_number, get=of("by_filter")),
-        Column("missed", "missed", show=show_number, get=of("missed")),
+        *common("sms", "mechanism", "makespan", unit=comparison.basis.unit),
+        Column.number("filter_bits", "bits in all", get=lambda o: o.figures.get("bits")),
+        Column.number("lookups", "look-ups", get=lambda o: o.figures.get("lookups")),
+        Column.number("true_waits", "true waits", get=lambda o: o.figures.get("true")),
+        Column.number("false_by_grain", "false by grain", get=lambda o: o.figures.get("by_grain")),
+        Column.number(
+            "false_by_filter", "false by filter", get=lambda o: o.figures.get("by_filter")
+        ),
+        Column.number("missed", "missed", get=lambda o: o.figures.get("missed")),
     ]
     rows = [o for o in comparison.outcomes if "lookups" in o.figures and not o.deadlock]
     title = "Filters over hints: waits of a block for a kernel that was unfinished at its look-up"
-    return [Table.of("filters", title, columns, rows)] if rows else []
+    return Table.if_any("filters", title, columns, rows)
 
 
 def _speedup_parts(comparison: Comparison) -> list[Table]:
-    """Split each speedup into its two factors, where launches cost anything."""
     columns = [
-        sms_column(),
-        *common("mechanism", "speedup"),
-        Column("launch_speedup", "by launches", show=show_factor),
-        Column("overlap_speedup", "by overlap", show=show_factor),
+        *common("sms", "mechanism", "speedup"),
+        Column.factor("launch_speedup", "by launches"),
+        Column.factor("overlap_speedup", "by overlap"),
     ]
     ended = [o for o in comparison.outcomes if not o.deadlock]
     parts = Table.of("parts", "Speedups by cause", columns, ended)
@@ -362,7 +331,6 @@ def _answers(comparison: Comparison) -> list[str]:
 
 
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
-    """Show a speedup, and its two factors."""
     speedup = show_factor(outcome.speedup)
     if not comparison.basis.launches_cost:
         return speedup
@@ -374,23 +342,23 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
     """Describe mechanisms by what it takes to use them today: rule, cost, source."""
     kinds = by_availability(mechanisms)
     columns = [
-        Column("name", "name", is_text=True, get=lambda k: k.signature or k.name),
-        Column("rule", "rule", is_text=True),
-        Column("cost", "cost", is_text=True),
-        Column("availability", "availability", is_text=True, get=lambda k: k.availability.value),
-        Column("needs", "needs", is_text=True, get=lambda k: k.needs()),
-        Column("source", "source", is_text=True),
+        Column.text("name", "name", lambda k: k.signature or k.name),
+        Column.text("rule", "rule"),
+        Column.text("cost", "cost"),
+        *common("availability", availability=lambda k: k.availability.value),
+        Column.text("needs", "needs", lambda k: k.needs()),
+        Column.text("source", "source"),
     ]
     cost_columns = [
         Column("default", "default", show=lambda v: f"{v:g}"),
-        Column("unit", "unit", is_text=True),
+        Column.text("unit", "unit"),
         *common("meaning"),
-        Column("source", "source", is_text=True),
+        Column.text("source", "source"),
     ]
     costs = Table(
         "costs",
         "Costs (--cost NAME=VALUE)",
-        [Column("name", "name", is_text=True), *cost_columns],
+        [Column.text("name", "name"), *cost_columns],
         [(f"{k.name}.{c.name}", *row_of(cost_columns, c)) for k in kinds for c in k.costs],
     )
     return Report(
@@ -436,15 +404,8 @@ def mechanism_names(mechanisms: Iterable[type[Mechanism]]) -> str:
             ", ".join(found), 78, initial_indent="  ", subsequent_indent="  ",
             break_on_hyphens=False,
         )  # fmt: skip
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "depgraph bound --mechanism all compares them on your program.",
-            "--details gives the rule, the costs and the sources of each.",
-            "",
-        ]
-    )
+    lines += ["", "depgraph bound --mechanism all compares them on your program."]
+    return "\n".join([*lines, "--details gives the rule, the costs and the sources of each.", ""])
 
 
 def by_availability(mechanisms: Iterable[type[Mechanism]]) -> list[type[Mechanism]]:
@@ -471,10 +432,10 @@ def _speedups(key: str, title: str, of: str, *, with_prediction: bool) -> list[C
 
         return value
 
-    columns = [Column(f"{key}speedup", title, show=show_factor, get=get("speedup"))]
+    columns = [Column.factor(f"{key}speedup", title, get("speedup"))]
     if with_prediction:
         shown = get("predicted_speedup")
-        columns.append(Column(f"{key}predicted_speedup", "predicted", show=show_factor, get=shown))
+        columns.append(Column.factor(f"{key}predicted_speedup", "predicted", shown))
     return columns
 
 
@@ -483,13 +444,17 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     sms, is_timed = int(scenario.sms), scenario.is_timed
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
-        *common("target"),
-        Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
-        *common("source"),
-        Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
-        Column("policy", "policy", is_text=True),
-        Column("semaphores", "semaphores", show=show_number),
-        Column("waits", "waits", show=show_number),
+        *common(
+            "target",
+            "target_name",
+            "source",
+            "source_name",
+            target_name=lambda p: name(p.target),
+            source_name=lambda p: name(p.source),
+        ),
+        Column.text("policy", "policy"),
+        Column.number("semaphores", "semaphores"),
+        Column.number("waits", "waits"),
         *_speedups("", "speedup", "reached", with_prediction=is_timed),
         *_speedups("tile_", "by tile", "by_tile", with_prediction=is_timed),
     ]

@@ -7,19 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
-from depgraph.analysis.profiled_step import graph_name
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    kernel_name,
-    show_count,
-    show_factor,
-    show_number,
-    show_percent,
-)
-from depgraph.system.ratios import ratio
-from depgraph.system.text import counted, show_time
+from depgraph.reports.tables.table import Column, Report, Table, common, show_count
+from depgraph.system.text import counted, show_factor, show_percent, show_time
+from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +32,9 @@ _LITTLE = 0.005  # of the time: not worth a word
 _ROWS = 6
 
 
-def profiled_step_report(found: ProfiledStep, profile: Path, rows: int | None = _ROWS) -> Report:
+def profiled_step_report(profiled: ProfiledStep, profile: Path, rows: int | None = _ROWS) -> Report:
     """Describe a profile, with so many functions at most; steps name the file that it is in."""
-    spent = found.spent
+    spent = profiled.spent
     causes = [
         (key, what, value, ratio(value, spent.wall))
         for key, what in _CAUSES
@@ -54,10 +44,10 @@ def profiled_step_report(found: ProfiledStep, profile: Path, rows: int | None = 
         "time",
         "Where the time goes",
         [
-            Column("cause", "cause", is_text=True),
-            Column("what", "", is_text=True),
-            Column("time_us", "time", "us", show_number),
-            Column("share", "share", show=show_percent),
+            Column.text("cause", "cause"),
+            Column.text("what", ""),
+            Column.number("time_us", "time", "us"),
+            *common("share"),
         ],
         causes,
     )
@@ -65,63 +55,66 @@ def profiled_step_report(found: ProfiledStep, profile: Path, rows: int | None = 
         "functions",
         "Kernels by time",
         [
-            Column("name", "name", is_text=True, show=kernel_name),
+            *common("name"),
             Column("launches", "launches", show=show_count),
-            Column("time", "time", "us", show_number),
-            Column("share", "share", show=show_percent),
-            Column(
-                "utilization", "of the SMs", show=lambda v: "-" if v is None else show_percent(v)
-            ),
+            *common("time", "share", unit="us"),
+            Column.percent("utilization", "of the SMs"),
         ],
-        found.functions,
+        profiled.functions,
     )
     return Report(
         "profile",
-        _facts(found),
-        headline=_sentences(found),
+        _facts(profiled),
+        headline=_sentences(profiled),
         tables=[where.at_first(len(_CAUSES)), functions.cut(rows).at_first(_ROWS)],
         csv_table=where,
-        notes=found.notes,
-        vital=found.vital,
-        steps=_steps(found, profile),
+        notes=profiled.notes,
+        vital=profiled.vital,
+        steps=_steps(profiled, profile),
     )
 
 
-def _facts(found: ProfiledStep) -> dict[str, Any]:
-    spent = found.spent
+def _facts(profiled: ProfiledStep) -> dict[str, Any]:
+    spent = profiled.spent
     return {
-        "now_us": found.now,
-        "as_graph_us": None if found.is_graph else spent.as_graph,
+        "now_us": profiled.now,
+        "as_graph_us": None if profiled.is_graph else spent.as_graph,
         "least_if_independent_us": spent.independent,
-        "is_launch_bound": found.launch_bound,
-        "is_cuda_graph": found.is_graph,
-        "step": found.step or None,
-        "n_steps": found.steps,
-        "streams": found.streams,
-        "gpu": found.gpu,
-        "sms": found.sms,
-        "wall_is_stated": found.stated_wall,
+        "is_launch_bound": profiled.launch_bound,
+        "is_cuda_graph": profiled.is_graph,
+        "step": profiled.step or None,
+        "n_steps": profiled.steps,
+        "streams": profiled.streams,
+        "gpu": profiled.gpu,
+        "sms": profiled.sms,
+        "wall_is_stated": profiled.stated_wall,
         "spent_us": asdict(spent),
     }
 
 
-def _sentences(found: ProfiledStep) -> list[str]:
-    spent = found.spent
-    which = f" ({found.step}, one of {found.steps} steps)" if found.steps > 1 else ""
-    answer = f"{show_time(found.now)} now{which}"
-    if not found.is_graph:
-        gain = ratio(found.now, spent.as_graph)
+def _sentences(profiled: ProfiledStep) -> list[str]:
+    spent = profiled.spent
+    which = f" ({profiled.step}, one of {profiled.steps} steps)" if profiled.steps > 1 else ""
+    answer = f"{show_time(profiled.now)} now{which}"
+    if not profiled.is_graph:
+        gain = ratio(profiled.now, spent.as_graph)
         faster = f", {show_factor(gain)} faster" if gain > _WORTH_SAYING else ", no gain"
-        if found.launch_bound is None:
+        if profiled.launch_bound is None:
             faster = ""  # nobody knows that what it waits for would go
         # What the host launched late may not have had to wait for another stream.
-        much = "at most" if found.streams > 1 and found.launch_bound else "predicted"
-        answer += f"; {much} {show_time(spent.as_graph)} as a {graph_name(found.vendor)}{faster}"
-    return [f"{answer}.", _idle(found), *_streams(found), *_communication(spent), *_least(found)]
+        much = "at most" if profiled.streams > 1 and profiled.launch_bound else "predicted"
+        answer += f"; {much} {show_time(spent.as_graph)} as a {profiled.graph}{faster}"
+    return [
+        f"{answer}.",
+        _idle(profiled),
+        *_streams(profiled),
+        *_communication(spent),
+        *_least(profiled),
+    ]
 
 
-def _idle(found: ProfiledStep) -> str:
-    spent = found.spent
+def _idle(profiled: ProfiledStep) -> str:
+    spent = profiled.spent
     if spent.idle <= 0:
         return "The GPU is never idle."
     parts = {
@@ -134,23 +127,23 @@ def _idle(found: ProfiledStep) -> str:
     causes = [f"{_of(value, spent)} {what}" for what, value in shown.items()]
     idle = f"the GPU is idle for {_of(spent.idle, spent)} of the time"
     why = f": {', '.join(causes)}" if causes else ""
-    if found.is_graph:
-        return f"In {graph_name(found.vendor)}s {idle}{why}."
-    if found.launch_bound is None:
+    if profiled.is_graph:
+        return f"In {profiled.graph}s {idle}{why}."
+    if profiled.launch_bound is None:
         return (
             f"For {_of(spent.idle, spent)} of the time the GPU is idle; why is not in this profile."
         )
-    return f"{'Launch-bound' if found.launch_bound else 'Not launch-bound'}: {idle}{why}."
+    return f"{'Launch-bound' if profiled.launch_bound else 'Not launch-bound'}: {idle}{why}."
 
 
-def _streams(found: ProfiledStep) -> list[str]:
-    side_by_side = found.spent.side_by_side
-    if found.streams == 1 and side_by_side < _LITTLE * found.now:
+def _streams(profiled: ProfiledStep) -> list[str]:
+    side_by_side = profiled.spent.side_by_side
+    if profiled.streams == 1 and side_by_side < _LITTLE * profiled.now:
         return ["One stream: kernels run one after another."]
-    if side_by_side < _LITTLE * found.now:
-        return [f"{found.streams} streams, but kernels run one after another."]
-    share = _of(side_by_side, found.spent)
-    streams = counted(found.streams, "stream")
+    if side_by_side < _LITTLE * profiled.now:
+        return [f"{profiled.streams} streams, but kernels run one after another."]
+    share = _of(side_by_side, profiled.spent)
+    streams = counted(profiled.streams, "stream")
     return [
         f"{streams[0].upper()}{streams[1:]}: several kernels run at once for {share} of the time."
     ]
@@ -163,9 +156,9 @@ def _communication(spent: Spent) -> list[str]:
     return [f"Communication that no computation hides: {took}."]
 
 
-def _least(found: ProfiledStep) -> list[str]:
-    least = found.spent.independent
-    reference = found.now if found.is_graph else found.spent.as_graph
+def _least(profiled: ProfiledStep) -> list[str]:
+    least = profiled.spent.independent
+    reference = profiled.now if profiled.is_graph else profiled.spent.as_graph
     if least is None or reference < least * _WORTH_SAYING:
         return []
     limit = f"At least {show_time(least)}, if no kernel had to wait for another"
@@ -180,13 +173,13 @@ def _command(*words: str) -> str:
     return shlex.join(["depgraph", *words])
 
 
-def _steps(found: ProfiledStep, profile: Path) -> Sequence[Step]:
+def _steps(profiled: ProfiledStep, profile: Path) -> Sequence[Step]:
     steps = []
-    if not found.is_graph and found.launch_bound:
+    if not profiled.is_graph and profiled.launch_bound:
         steps.append(Step("capture it: torch.cuda.graph, or torch.compile(mode='reduce-overhead')"))
-    if found.spent.communicating > 0:
+    if profiled.spent.communicating > 0:
         steps.append(Step("see how communication overlaps:", _command("overlap", str(profile))))
-    if found.vendor == "AMD":  # nothing records there
+    if profiled.vendor == "AMD":  # nothing records there
         return steps
     steps.append(
         Step(

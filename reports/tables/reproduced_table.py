@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables.table import Column, Report, Table, show_number
+from depgraph.reports.tables.table import Column, Report, Table
+from depgraph.system.text import show_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,34 +15,34 @@ if TYPE_CHECKING:
 _NOTICED = 5e-5
 
 
-def reproduction_report(found: Reproduction) -> Report:
+def reproduction_report(reproduction: Reproduction) -> Report:
     """List the figures of one publication: the paper's, ours, the difference, and why."""
     shown = [
-        Column("what", "what", is_text=True, wraps=True, get=_with_unit),
+        Column.text("what", "what", _with_unit, wraps=True),
         Column("paper", "paper", show=show_figure),
         Column("ours", "ours", show=show_figure),
         Column("difference", "differ", show=show_difference),
-        Column("why", "why they differ", is_text=True, wraps=True),
+        Column.text("why", "why they differ", wraps=True),
     ]
     plain = [
         Column("what", "what"), Column("unit", "unit"), *shown[1:], Column("source", "source"),
     ]  # fmt: skip
-    whole = Table.of("figures", "", plain, found.figures)
+    whole = Table.of("figures", "", plain, reproduction.figures)
     keys = [column.key for column in plain]
-    same = sum(is_same(figure) for figure in found.figures)
+    n, same = len(reproduction.figures), sum(map(is_same, reproduction.figures))
     return Report(
         "reproduce",
-        {"name": found.name, "paper": found.paper, "programs": found.programs},
+        {"name": reproduction.name, "paper": reproduction.paper, "programs": reproduction.programs},
         extra={"figures": [dict(zip(keys, row, strict=True)) for row in whole.rows]},
         csv_table=whole,
         headline=[
-            f"{found.name}: {found.about}.",
-            f"Paper: {found.paper}.",
-            f"Here: {found.programs}.",
-            f"{same} of {len(found.figures)} figures are the same, the others differ as said.",
+            f"{reproduction.name}: {reproduction.about}.",
+            f"Paper: {reproduction.paper}.",
+            f"Here: {reproduction.programs}.",
+            f"{same} of {n} figures are the same, the others differ as said.",
         ],
-        tables=[Table.of("rows", "Figures", shown, found.figures)],
-        notes=found.notes,
+        tables=[Table.of("rows", "Figures", shown, reproduction.figures)],
+        notes=reproduction.notes,
         notes_title="To know",
     )
 
@@ -49,9 +50,9 @@ def reproduction_report(found: Reproduction) -> Report:
 def experiments_report(published: Mapping[str, Mapping[str, Any]]) -> Report:
     """List what can be reproduced, a line each."""
     columns = [
-        Column("name", "name", is_text=True),
-        Column("about", "what it says", is_text=True, wraps=True),
-        Column("paper", "paper", is_text=True, wraps=True),
+        Column.text("name", "name"),
+        Column.text("about", "what it says", wraps=True),
+        Column.text("paper", "paper", wraps=True),
     ]
     rows = [(name, table["about"], table["paper"]) for name, table in published.items()]
     return Report(

@@ -1,40 +1,38 @@
-"""What ``depgraph show`` prints: kernels, pairs, the critical path, one block."""
+"""What ``depgraph show`` prints: kernels, pairs, groups of both, the critical path, one block."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
-from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.group_tables import site_columns
-from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
     kernel_name,
     kernel_names,
-    show_bytes,
     show_dimensions,
-    show_number,
-    show_percent,
     show_value,
 )
-from depgraph.system.text import operations_text
+from depgraph.system.text import operations_text, show_bytes, show_number
+from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from depgraph.analysis.kernel_groups import KernelGroup, PairGroup
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations
-    from depgraph.timing.launch_sites import Site
+    from depgraph.timing.profile import Site
+
 
 _NEIGHBOURS_SHOWN = 20
 _RANGES_SHOWN = 12
@@ -62,14 +60,13 @@ def kernels_report(
     columns = [
         *common("kernel", "name", "grid"),
         Column("block", "block", show=show_dimensions),
-        Column("registers", "regs", show=show_number),
-        Column("shared_bytes", "shared", "B", show=show_number),
+        Column.number("registers", "regs"),
+        Column.number("shared_bytes", "shared", "B"),
         Column("stream", "stream", show=streams.__getitem__),
         *common("accesses", "read_bytes", "written_bytes"),
         *[Column("nvtx", "NVTX ranges", is_text=True, show=show_value)]
         * any(kernel.nvtx for kernel in kernels),
-        *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
-        * bool(measured),
+        *common("time", unit=unit, time=lambda k: measured.get(k.kernel)) * bool(measured),
         *site_columns(sites or {}),
     ]
     table = Table.of("kernels", "Kernels", columns, kernels)
@@ -103,7 +100,7 @@ def path_report(
     )
     columns = [
         *path_columns(unit, name)[:-1],
-        Column("share", "share", show=show_percent, get=lambda s: s.duration / length),
+        *common("share", share=lambda s: s.duration / length),
         *path_columns(unit, name)[-1:],
     ]
     return Report(
@@ -120,7 +117,7 @@ def path_report(
                 "functions",
                 "Where the time goes",
                 [
-                    Column("name", "function", is_text=True),
+                    Column.text("name", "function"),
                     Column("kernels", "kernels"),
                     *common("duration", "share", unit=unit),
                 ],
@@ -135,12 +132,11 @@ def path_report(
 def path_columns(unit: str, name: Callable[[int], str]) -> list[Column]:
     """Return the columns of a table of blocks on the critical path."""
     return [
-        *common("kernel"),
-        Column("name", "name", is_text=True, show=kernel_name, get=lambda s: name(s.kernel)),
-        Column("block", "block", show=show_number),
-        Column("start", "start", unit, show_number),
-        Column("duration", "duration", unit, show_number),
-        Column("kinds", "waits by", is_text=True, get=lambda s: ", ".join(s.kinds) or "-"),
+        *common("kernel", "name", name=lambda s: name(s.kernel)),
+        Column.number("block", "block"),
+        Column.number("start", "start", unit),
+        Column.number("duration", "duration", unit),
+        Column.text("kinds", "waits by", lambda s: ", ".join(s.kinds) or "-"),
     ]
 
 
@@ -184,17 +180,17 @@ def block_report(
                 f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
                 f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes "
                 f"{show_bytes(written)}"
-            ),
+            )
         ],
         tables=[
             Table(
                 "footprint",
                 "Footprint",
                 [
-                    Column("kind", "kind", is_text=True),
+                    Column.text("kind", "kind"),
                     Column("start", "from", show=hex),
                     Column("end", "to", show=hex),
-                    Column("bytes", "bytes", show=show_number),
+                    Column.number("bytes", "bytes"),
                 ],
                 ranges,
                 more="footprints.parquet",
@@ -221,15 +217,102 @@ def block_report(
     )
 
 
-def _neighbour_table(key: str, title: str, found: Sequence[Neighbour], total: int) -> Table:
+def _neighbour_table(key: str, title: str, neighbours: Sequence[Neighbour], total: int) -> Table:
     columns = [
         *common("kernel"),
         Column("block", "block"),
-        Column("kinds", "kinds", is_text=True, get=lambda n: ", ".join(n.kinds)),
-        Column("raw_bytes", "RAW", "B", show_number),
-        Column("war_bytes", "WAR", "B", show_number),
-        Column("waw_bytes", "WAW", "B", show_number),
-        *[Column("reuse_bytes", "reuse", "B", show_number)] * any(n.reuse_bytes for n in found),
+        Column.text("kinds", "kinds", lambda n: ", ".join(n.kinds)),
+        Column.number("raw_bytes", "RAW", "B"),
+        Column.number("war_bytes", "WAR", "B"),
+        Column.number("waw_bytes", "WAW", "B"),
+        *[Column.number("reuse_bytes", "reuse", "B")] * any(n.reuse_bytes for n in neighbours),
     ]
-    table = Table.of(key, f"{title} ({total})", columns, found, more="depgraph export --what edges")
-    return replace(table, omitted=total - len(found))
+    table = Table.of(
+        key, f"{title} ({total})", columns, neighbours, more="depgraph export --what edges"
+    )
+    return replace(table, omitted=total - len(neighbours))
+
+
+def pair_table(
+    pairs: Sequence[PairSummary],
+    kernels: Sequence[Kernel],
+    copies: Mapping[int, str],
+    *,
+    shown: int | None = None,
+) -> Table:
+    """Build the table of dependent pairs, in the order of the kernel that waits.
+
+    Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
+    """
+    name = kernel_names(kernels, copies)
+    streams = {k.kernel: k.stream for k in kernels}
+    columns = [
+        *common(
+            "target",
+            "target_name",
+            "source",
+            "source_name",
+            target_name=lambda p: name(p.target),
+            source_name=lambda p: name(p.source),
+        ),
+        Column.text("pattern", "pattern", lambda p: p.pattern.value),
+        *common("edges", "raw", "war", "waw"),
+        *common("reuse") * any(p.reuse for p in pairs),
+        *[Column.number("ldgsts", "by LDGSTS")] * any(p.ldgsts for p in pairs),
+        *[Column.number("possible", "possible")] * any(p.possible for p in pairs),
+        Column(
+            "cross_stream",
+            "streams",
+            is_text=True,
+            show=lambda v: "cross" if v else "",
+            get=lambda p: min(p.source, p.target) >= 0 and streams[p.source] != streams[p.target],
+        ),
+    ]
+    title = "Dependent pairs of kernels"
+    table = Table.of("pairs", title, columns, pairs[:shown], more="depgraph show pairs")
+    return replace(table, omitted=len(pairs) - len(table.rows))
+
+
+def known_columns(sites: Mapping[int, Site]) -> list[str]:
+    """Return what is known of where kernels come from: names of attributes of `Site`."""
+    return [name for name in SITE_COLUMNS if any(getattr(s, name) for s in sites.values())]
+
+
+def site_columns(sites: Mapping[int, Site]) -> list[Column]:
+    """Return a column for each of `known_columns`, for rows about what has a kernel number."""
+
+    def of(name: str) -> Callable[[Any], str]:
+        return lambda row: getattr(sites.get(row.kernel, NOWHERE), name)
+
+    return [Column.text(name, name, of(name)) for name in known_columns(sites)]
+
+
+def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> Report:
+    """Build the table of groups of kernels."""
+    total = sum(group.time or 0.0 for group in groups)
+    times = common("time", "share", unit=unit, share=lambda g: g.time / total)
+    columns = [
+        Column.text(by, by, lambda g: g.group),
+        *common("kernels", "blocks"),
+        *times * (total > 0),
+        *common("accesses", "read_bytes", "written_bytes"),
+    ]
+    table = Table.of("groups", f"Kernels by {by}", columns, groups)
+    return Report("kernels", {"group_by": by, "n_groups": len(groups)}, tables=[table])
+
+
+def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
+    """Build the table of dependences between groups of kernels."""
+    table = Table.of(
+        "pair_groups",
+        f"Dependences by {by}",
+        [
+            Column.text("target", by),
+            Column.text("source", "waits for"),
+            Column.number("pairs", "kernel pairs"),
+            *common("edges", "raw", "war", "waw"),
+            *common("reuse") * any(g.reuse for g in groups),
+        ],
+        groups,
+    )
+    return Report("pairs", {"group_by": by, "n_groups": len(groups)}, tables=[table])

@@ -11,14 +11,12 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    common,
     row_of,
-    show_factor,
-    show_number,
-    sms_column,
     table_rows,
     whole_sms,
 )
-from depgraph.system.text import clean_text, counted
+from depgraph.system.text import clean_text, counted, show_factor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +61,7 @@ def suite_report(
     return Report(
         "suite",
         facts if missed is None else {**facts, "thresholds_missed": len(missed)},
-        headline=[*_threshold_lines(missed), *_answers(suite)],
+        headline=[*threshold_lines(missed), *_answers(suite)],
         steps=steps,
         tables=[
             programs.at_first(len(programs.rows)),
@@ -78,29 +76,24 @@ def suite_report(
 
 
 def _verdicts(suite: Suite) -> list[Table]:
-    """Build the table of what keeps each program slow, in its first sentence."""
-    said = [(r.program, r.verdict.partition(". ")[0]) for r in suite.programs if r.verdict]
-    columns = [
-        Column("program", "program", is_text=True),
-        Column("verdict", "verdict", is_text=True, wraps=True),
-    ]
-    table = Table("verdicts", "What keeps each slow", columns, said)
-    return [table.at_first(len(said))] if said else []
+    verdicts = [(r.program, r.verdict.partition(". ")[0]) for r in suite.programs if r.verdict]
+    columns = [*common("program"), Column.text("verdict", "verdict", wraps=True)]
+    table = Table("verdicts", "What keeps each slow", columns, verdicts)
+    return [table.at_first(len(verdicts))] if verdicts else []
 
 
 def mean_table(suite: Suite) -> Table:
     """Build the table of geometric means."""
     columns = [
-        Column("column", "geometric mean of", is_text=True, get=mean_name),
-        *[Column("size", "on", is_text=True)] * (len(suite.sizes) > 1),
-        Column("availability", "availability", is_text=True,
-               get=lambda m: suite.policies.get(m.column, "")),
-        Column("programs", "programs", show=show_number),
-        Column("mean", "mean", show=show_factor),
-        Column("spread", "spread", show=show_factor),
-        Column("least", "least", show=show_factor),
-        Column("most", "most", show=show_factor),
-    ]  # fmt: skip
+        Column.text("column", "geometric mean of", mean_name),
+        *[Column.text("size", "on")] * (len(suite.sizes) > 1),
+        *common("availability", availability=lambda m: suite.policies.get(m.column, "")),
+        Column.number("programs", "programs"),
+        Column.factor("mean", "mean"),
+        Column.factor("spread", "spread"),
+        Column.factor("least", "least"),
+        Column.factor("most", "most"),
+    ]
     return Table.of("geometric_means", "Geometric means", columns, suite.means)
 
 
@@ -115,7 +108,8 @@ def broken_line(broken: Broken) -> str:
     return clean_text(f"{broken.program} failed: {broken.reason}")
 
 
-def _threshold_lines(missed: Sequence[str] | None) -> list[str]:
+def threshold_lines(missed: Sequence[str] | None) -> list[str]:
+    """Say which thresholds were missed, if any were set."""
     if missed is None:
         return []
     return [f"threshold missed: {line}" for line in missed] or ["all thresholds are met"]
@@ -126,45 +120,34 @@ def _if_known(get: Callable[[ProgramResult], Any]) -> Callable[[ProgramResult | 
     return lambda result: None if isinstance(result, Broken) else get(result)
 
 
+_sms = _if_known(lambda result: whole_sms(result.sms))
+
+
 def _column(name: str) -> Column:
     get = _if_known(lambda result: result.value(name))
     key = name if name in _HEADS else f"speedup {name}"
-    return Column(key, _HEADS.get(name, name), show=show_factor, get=get)
-
-
-def _predicted(policy: str) -> Column:
-    get = _if_known(lambda result: result.predicted(policy))
-    return Column(f"predicted {policy}", f"{policy}, predicted", show=show_factor, get=get)
+    return Column.factor(key, _HEADS.get(name, name), get)
 
 
 def _columns(suite: Suite, policies: Iterable[str]) -> list[Column]:
     """Return what people see: no more columns than there is something in."""
-    reason = Column(
-        "error", "failed because", is_text=True, wraps=True,
-        get=lambda r: r.reason if isinstance(r, Broken) else "",
+    reason = Column.text("error", "failed because", lambda r: getattr(r, "reason", ""), wraps=True)
+    which = Column(
+        "reached_by", "which", show=lambda name: name or "", is_text=True, wraps=True,
+        get=_if_known(attrgetter("reached_by")),
     )  # fmt: skip
     sizes = {result.sms for result in suite.programs}
     return [
-        Column("program", "program", is_text=True, wraps=True),
+        Column.text("program", "program", wraps=True),
         *[reason] * bool(suite.broken),
-        *[_size_column()] * (len(sizes) > 1),
+        *common("sms", sms=_sms) * (len(sizes) > 1),
         _column(UPPER_BOUND),
         _column(RAW_ONLY),
         _column(REACHED),
         *[_launches_column()] * any(_saves_launches(result) for result in suite.programs),
-        _which_column(),
+        which,
         *(column for policy in policies for column in _policy_columns(suite, policy)),
     ]
-
-
-def _which_column() -> Column:
-    get = _if_known(attrgetter("reached_by"))
-    show = _or_nothing
-    return Column("reached_by", "which", show=show, is_text=True, wraps=True, get=get)
-
-
-def _or_nothing(value: str | None) -> str:
-    return value or ""
 
 
 def _saves_launches(result: ProgramResult) -> bool:
@@ -173,30 +156,27 @@ def _saves_launches(result: ProgramResult) -> bool:
 
 def _launches_column() -> Column:
     get = _if_known(attrgetter("reached_launches"))
-    return Column("reached_launches", "launches", show=show_factor, get=get)
+    return Column.factor("reached_launches", "launches", get)
 
 
 def _policy_columns(suite: Suite, policy: str) -> list[Column]:
     is_predicted = any(result.predicted(policy) is not None for result in suite.programs)
-    return [_column(policy), *[_predicted(policy)] * is_predicted]
-
-
-def _size_column() -> Column:
-    return replace(sms_column(), get=_if_known(lambda r: whole_sms(r.sms)))
+    get = _if_known(lambda result: result.predicted(policy))
+    key, head = f"predicted {policy}", f"{policy}, predicted"
+    return [_column(policy), *[Column.factor(key, head, get)] * is_predicted]
 
 
 def _flat_columns(suite: Suite) -> list[Column]:
-    """Return all that is known, for other programs."""
     return [
-        Column("program", "", is_text=True),
-        Column("store", "", is_text=True),
-        _size_column(),
+        Column.text("program", ""),
+        Column.text("store", ""),
+        *common("sms", sms=_sms),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
         *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
         _launches_column(),
         *(column for policy in suite.policies for column in _policy_columns(suite, policy)),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
-        Column("error", "", get=lambda r: r.reason if isinstance(r, Broken) else None),
+        Column("error", "", get=lambda r: getattr(r, "reason", None)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reports as plain data, and how their values are shown."""
+"""Reports as plain data, the columns that tables share, and how values are shown."""
 
 from __future__ import annotations
 
@@ -15,27 +15,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Step
     from depgraph.graph.program import Kernel
 
-__all__ = [
-    "Column",
-    "Report",
-    "Table",
-    "kernel_name",
-    "kernel_names",
-    "plain",
-    "row_of",
-    "shorten",
-    "show_bytes",
-    "show_count",
-    "show_dimensions",
-    "show_factor",
-    "show_number",
-    "show_percent",
-    "show_value",
-    "show_whole_percent",
-    "sms_column",
-    "table_rows",
-    "whole_sms",
-]
+    Get = Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +31,32 @@ class Column:
     # Text goes on in further lines instead of being truncated, as what a user must read does.
     wraps: bool = False
     # Returns the value from what a row is about; default its attribute `key`.
-    get: Callable[[Any], Any] | None = None
+    get: Get = None
+
+    @classmethod
+    def number(cls, key: str, head: str, unit: str = "", get: Get = None) -> Column:
+        """Return a column of numbers."""
+        return cls(key, head, unit, show_number, get=get)
+
+    @classmethod
+    def factor(cls, key: str, head: str, get: Get = None) -> Column:
+        """Return a column of speedups."""
+        return cls(key, head, show=show_factor, get=get)
+
+    @classmethod
+    def percent(cls, key: str, head: str, get: Get = None) -> Column:
+        """Return a column of shares."""
+        return cls(key, head, show=show_percent, get=get)
+
+    @classmethod
+    def text(cls, key: str, head: str, get: Get = None, *, wraps: bool = False) -> Column:
+        """Return a column of text."""
+        return cls(key, head, is_text=True, wraps=wraps, get=get)
 
 
 def whole_sms(sms: float) -> float:
     """Return a number of SMs as an integer, or infinity: the same in every table."""
     return sms if math.isinf(sms) else int(sms)
-
-
-def sms_column() -> Column:
-    """Return the column of the number of SMs that a row is about."""
-    return Column("sms", "SMs", show=show_count, get=lambda item: whole_sms(item.sms))
 
 
 def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
@@ -87,6 +82,14 @@ class Table:
     ) -> Table:
         """Make a table with a row for each item."""
         return cls(key, title, columns, [row_of(columns, item) for item in items], more=more)
+
+    @classmethod
+    def if_any(
+        cls, key: str, title: str, columns: Sequence[Column], items: Iterable[Any]
+    ) -> list[Table]:
+        """Make a table with a row for each item, none where there is no item."""
+        found = cls.of(key, title, columns, items)
+        return [found] if found.rows else []
 
     def at_first(self, rows: int) -> Table:
         """Return the table with so many rows at most on the first screen of a command."""
@@ -130,9 +133,9 @@ def shorten(text: str, width: int) -> str:
     return text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
 
 
-def kernel_name(name: str) -> str:
+def kernel_name(name: str | None) -> str:
     """Return what a table calls a kernel: its name without namespaces, templates, arguments."""
-    return clean_text(base_name(name))
+    return "-" if name is None else clean_text(base_name(name))
 
 
 def kernel_names(kernels: Iterable[Kernel], copies: Mapping[int, str]) -> Callable[[int], str]:
@@ -174,7 +177,72 @@ def plain(value: Any) -> Any:
     return value
 
 
+def facts_of(item: Any, *names: str) -> dict[str, Any]:
+    """Return attributes of something by name."""
+    return {name: getattr(item, name) for name in names}
+
+
 def table_rows(table: Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries of plain values."""
     keys = [column.key for column in table.columns]
     return [dict(zip(keys, map(plain, row), strict=True)) for row in table.rows]
+
+
+_TIMES = {
+    "critical_path": "critical path",
+    "duration": "time",
+    "lower_bound": "lower bound",
+    "makespan": "makespan",
+    "memory": "memory",
+    "serial": "serial",
+    "time": "time",
+    "work": "work",
+}
+_FACTORS = {"speedup": "speedup", "upper_bound": "upper bound"}
+_SHARES = {"share": "share", "share_of_bound": "share of bound", "utilization": "utilization"}
+_COUNTS = {
+    "accesses": "accesses",
+    "blocks": "blocks",
+    "count": "count",
+    "edges": "edges",
+    "kernels": "kernels",
+    "lookups": "look-ups",
+    "missed": "missed",
+    "raw": "RAW",
+    "reuse": "reuse",
+    "war": "WAR",
+    "waw": "WAW",
+}
+_TEXTS = {
+    "against": "compared with",
+    "availability": "availability",
+    "meaning": "meaning",
+    "program": "program",
+    "rank": "rank",
+    "source_name": "name",
+    "status": "match",
+    "target_name": "name",
+}
+_COLUMNS = {
+    **{key: Column.number(key, head) for key, head in (_TIMES | _COUNTS).items()},
+    **{key: Column.factor(key, head) for key, head in _FACTORS.items()},
+    **{key: Column.percent(key, head) for key, head in _SHARES.items()},
+    **{key: Column.text(key, head) for key, head in _TEXTS.items()},
+    "grid": Column("grid", "grid", show=show_dimensions),
+    "kernel": Column("kernel", "kernel"),
+    "mechanism": Column.text("mechanism", "mechanism", wraps=True),
+    "name": Column("name", "name", is_text=True, show=kernel_name),
+    "read_bytes": Column("read_bytes", "reads", show=show_bytes),
+    "sms": Column("sms", "SMs", show=show_count, get=lambda item: whole_sms(item.sms)),
+    "source": Column("source", "waits for"),
+    "target": Column("target", "kernel"),
+    "written_bytes": Column("written_bytes", "writes", show=show_bytes),
+}
+
+
+def common(*keys: str, unit: str = "", **get: Callable[[Any], Any]) -> list[Column]:
+    """Return columns by key: those of times in the unit; a keyword says how to get one's values."""
+    found = (_COLUMNS[key] for key in keys)
+    return [
+        replace(c, unit=unit if c.key in _TIMES else "", get=get.get(c.key, c.get)) for c in found
+    ]

@@ -11,7 +11,6 @@ from small_graphs import scenario_of
 
 import depgraph
 from depgraph.analysis.bound import bound, bound_one
-from depgraph.analysis.outcome import longest_path
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
@@ -98,8 +97,8 @@ def test_a_slot_for_every_block_gives_the_critical_path(drawn):
     kernels = np.split(durations, graph.first_block[1:-1])
     assert found.serial == sum(kernel.max() for kernel in kernels)
     # The bound counts certain dependences only, schedules honour the possible ones too.
-    assert {a.makespan for a in found.schedules[1:]} == {longest_path(graph, durations)}
-    assert found.critical_path == longest_path(graph.certain(), durations)
+    assert {a.makespan for a in found.schedules[1:]} == {graph.longest_path(durations)}
+    assert found.critical_path == graph.certain().longest_path(durations)
 
 
 @given(programs_on_a_gpu())

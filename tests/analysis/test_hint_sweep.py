@@ -4,7 +4,7 @@ import pytest
 from small_graphs import graph_of, scenario_of
 
 import depgraph
-from depgraph.analysis.hint_sweep import Curve, HintSweep, sweep_hints
+from depgraph.analysis.hint_sweep import Curve, HintSweep, Point, sweep_hints
 from depgraph.errors import ModelError
 
 
@@ -26,6 +26,43 @@ def test_of_grains_as_fast_the_smallest_is_worth_it():
         "in all come within 1 % of that. Hints at the grain of a row are worth it: no other grain "
         "is more than 1 % faster, and none as fast gets by on less memory."
     )
+
+
+def test_where_nothing_is_gained_no_hints_are_worth_it():
+    slower, same = Curve("row", (1, None), (0.8, 0.8)), Curve("tensor", (1, None), (1.0, 1.0))
+    sweep = HintSweep((), (same, slower), (), {})
+    assert sweep.worth_it is None
+    assert sweep.sentences[-1] == ("No hints are worth it: none with a filter gains more than 1 %.")
+
+
+def test_means_are_over_the_points_of_one_grain_and_size():
+    points = [
+        Point(program, sms, f"dataflow-hints(row,{bits})", "row", kib, speedup, 1, 0, 0)
+        for program, sms, bits, kib, speedup in [
+            ("a", 8, 4, 1.0, 1.0), ("b", 8, 4, 1.0, 4.0), ("a", 8, 0, None, 2.0),
+            ("b", 8, 0, None, 8.0),
+        ]
+    ]  # fmt: skip
+    points.append(Point("a", 8, "dataflow", "", None, 3.0, None, None, None))
+    sweep = HintSweep.of(points, {})
+    (row,), (exact,) = sweep.curves, sweep.others
+    assert (row.kib, row.programs, exact.programs) == ((1.0, None), 2, 1)
+    assert row.speedup == pytest.approx((2.0, 4.0))
+    assert exact.speedup == pytest.approx((3.0,))
+
+
+def test_grains_are_compared_over_the_same_programs():
+    points = [
+        Point(program, 8, f"dataflow-hints({grain},0)", grain, None, speedup, 1, 0, 0)
+        for program, grain, speedup in [("a", "row", 2.0), ("a", "block", 4.0), ("b", "row", 8.0)]
+    ]
+    points.append(Point("b", 8, "dataflow", "", None, 9.0, None, None, None))
+    points.append(Point("a", 8, "dataflow", "", None, 4.0, None, None, None))
+    sweep = HintSweep.of(points, {})
+    found = {curve.name: (curve.most, curve.programs) for curve in (*sweep.curves, *sweep.others)}
+    assert found == {"row": (2.0, 1), "block": (4.0, 1), "dataflow": (4.0, 1)}
+    with pytest.raises(ModelError, match="too many keys"):
+        HintSweep.of(points[-1:], {"a: all": "too many keys"})
 
 
 def test_a_program_without_footprints_has_no_sweep():

@@ -15,7 +15,7 @@ from depgraph.analysis.kernel_groups import (
     group_pairs,
 )
 from depgraph.errors import ModelError
-from depgraph.timing.launch_sites import Site
+from depgraph.timing.profile import Site
 
 SIZES = [2, 3, 1]
 NAMES = ["void gemm<float>(int)", "relu", "void gemm<half>(int)"]

@@ -8,22 +8,33 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import edges_of
 from random_programs import programs
 
 import depgraph
 from depgraph import parsers
+from depgraph.analysis.answer import answer_mechanisms
 from depgraph.analysis.bound import bound, bound_one
-from depgraph.analysis.compare_mechanisms import compare_mechanisms, run_without_launches
-from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.study import study
+from depgraph.apply.prediction import Predictor
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
+from depgraph.gpu.model import load_gpu
 from depgraph.graph.kinds import Basis
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.base import dependent_operations, run_without_launches
+from depgraph.parsers.profiles import read_profile
+from depgraph.parsers.workload import read_workload
 from depgraph.samples import KERNEL_TIMES, sample_path
+from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.schedule.schedule import running_part, utilization_over_time
+from depgraph.system.text import show_time
 from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9
@@ -155,6 +166,42 @@ def test_the_laws_hold_on_real_traces(kinds, real_store):
         assert_within(row, serial[row.sms])
 
 
+TIMED = ["gru_train", "decode_layers", "inception_block", "llama_mlp_1024", "whole_waves"]
+
+
+@pytest.fixture(scope="module", params=[*TIMED, "stencil_sweeps", "uneven_tiles", "simulation"])
+def timed_scenario(request, sample_store):
+    if request.param == "gru_train":
+        profile = read_profile(sample_path(KERNEL_TIMES))
+        return Scenario.of_store(sample_store, Request(times=profile))
+    found = read_workload(sample_path(f"workloads/{request.param}.toml"))
+    gpu = load_gpu("H200")
+    return build_scenario(found.graph, found.kernels, gpu=gpu, contention="full")
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("sms", [4, 80, 132])
+def test_nothing_is_predicted_below_what_the_same_screen_calls_the_least(sms, timed_scenario):
+    found = answer_mechanisms(timed_scenario, [sms], find_mechanisms(["all"]))
+    (limit,) = found.table.limits
+    least = found.conclusion.times.least_us
+    assert least <= found.conclusion.times.best.us
+    rows = [row for row in found.table.outcomes if row.predicted_us is not None]
+    assert rows
+    for row in rows:
+        if row.against == "block":
+            assert row.predicted_us * CLOSE >= least
+            assert row.predicted_low_us is None or row.predicted_low_us <= row.predicted_us
+    explained = [n for n in found.table.notes if "the lower bound for fixed durations" in n]
+    assert len(explained) == (limit.contended < limit.lower_bound)
+    if explained:
+        assert f"{limit.contended:.4g}" in explained[0]
+    else:
+        assert all(
+            row.predicted * CLOSE >= limit.lower_bound for row in rows if row.against == "block"
+        )
+
+
 # The best of all schedules
 
 
@@ -184,9 +231,8 @@ def earliest(block, sm, placed, ready, scenario, need):
 def best_makespan(scenario, need):
     """Return the shortest makespan there is, by looking at every order and every placement."""
     n, before = scenario.graph.n_blocks, {}
-    for sources, targets, _ in scenario.graph.edges():
-        for s, t in zip(sources.tolist(), targets.tolist(), strict=True):
-            before.setdefault(t, set()).add(s)
+    for s, t, _ in edges_of(scenario.graph):
+        before.setdefault(t, set()).add(s)
     best = np.inf
     for order in itertools.permutations(range(n)):
         if any(before.get(b, set()) - set(order[:i]) for i, b in enumerate(order)):
@@ -302,6 +348,55 @@ def test_every_command_prints_the_same_number(answer, options, sample_store, tmp
         ends = [json.loads(line)["end"] for line in file.read_text().splitlines()]
         assert max(ends) == pytest.approx(by_name[row]["makespan"])
     capsys.readouterr()
+
+
+PREDICTED = [
+    (132, {"launch": "5,2,1", "gpu": "H200"}),
+    (80, {"what_if": "kernel=3:9 duration*=2", "deps": "raw"}),
+    pytest.param(4, {"what_if": "gap*=2", "launch": "gpu,host=4"}, marks=pytest.mark.slow),
+    pytest.param(132, {"what_if": "merge=3,4"}, marks=pytest.mark.slow),
+    pytest.param(108, {"contention": "sm", "gpu": "A100 80GB"}, marks=pytest.mark.slow),
+    pytest.param(132, {"contention": "none", "launch": "measured"}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(("sms", "options"), PREDICTED, ids=str)
+def test_one_graph_has_one_predicted_time_whoever_asks(
+    sms, options, answer, sample_store, tmp_path, capsys
+):
+    times = sample_path(KERNEL_TIMES)
+    words = [w for k, v in options.items() for w in (f"--{k.replace('_', '-')}", v)]
+    words = ["--timing", times, "--sms", sms, *words]
+    plain = answer("bound", *words)["times"]
+    compared = answer("bound", *words, "--mechanism", "cuda-graph")
+    everything = answer("bound", *words, "--mechanism", "all")
+    report = answer("report", *words, "-o", tmp_path / "report")
+    assert plain == compared["times"] == everything["times"] == report["times"]
+    (row,) = compared["predictions"]
+    (same,) = (r for r in everything["predictions"] if r["mechanism"] == "cuda-graph")
+    assert row == same
+    (reported,) = (r for r in report["mechanisms"] if r["mechanism"] == "cuda-graph")
+    assert reported["predicted_us"] == row["predicted_us"]
+    # The captured stream is the chain, what is proposed the graph of the true edges.
+    assert plain["as_graph_us"] == row["predicted_serial_us"]
+    if plain["change"] == "with independent branches side by side":
+        for end in ("us", "low_us", "high_us"):
+            assert plain[f"changed_{end}"] == row[f"predicted_{end}"]
+
+    opened = depgraph.open(sample_store.path, timing=times, **options)
+    assert show_time(plain["as_graph_us"]) in opened.bound(sms)._repr_html_()
+    shown = opened.mechanisms("cuda-graph", sms).to_pandas()
+    assert shown["predicted_us"].tolist() == [row["predicted_us"]]
+    scenario = opened.scenario.on(sms)
+    applied = Predictor(tuple(range(scenario.graph.n_operations)), scenario)
+    edges = zip(*(ends.tolist() for ends in dependent_operations(scenario.graph)), strict=True)
+    found = applied.time(list(edges))
+    assert (found.us, found.low_us) == (row["predicted_us"], row["predicted_low_us"])
+
+    with pytest.raises(SystemExit):
+        main(["bound", str(sample_store.path), *map(str, words), "-q"])
+    assert show_time(plain["as_graph_us"]) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -12,7 +12,7 @@ from small_graphs import chain_edges, graph_of, scenario_of
 from depgraph.analysis.profiled_step import profiled_step
 from depgraph.errors import ModelError, ProfileError
 from depgraph.gpu.model import load_gpu
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.baselines import serial
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.timing.launch_model import launch_model, parse_launch
@@ -75,6 +75,12 @@ def test_communication_counts_where_nothing_computes(tmp_path):
     )
     assert causes(found.spent) == {"computing": 10, "communicating": 20}
     assert found.spent.side_by_side == 5
+
+
+def test_copies_from_gpu_to_gpu_communicate_and_are_no_kernels(tmp_path):
+    found = profiled_step(profile_of(tmp_path, [("gemm", 100, 10, 7, 90)], copies=[(105, 25)]))
+    assert causes(found.spent) == {"computing": 10, "communicating": 20}
+    assert (found.spent.launches, found.spent.kernels, found.spent.side_by_side) == (1, 10, 0)
 
 
 def test_of_several_steps_the_median_counts_and_each_can_be_had(tmp_path):

@@ -1,24 +1,29 @@
 """Two programs on one GPU: worked out by hand, and what must hold for any two."""
 
 from dataclasses import replace
+from itertools import product
 
+import naive_schedule
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import edges_of
 from random_programs import programs
 from small_graphs import graph_of, scenario_of
 
 import depgraph
 from depgraph.analysis.outcome import limits_of
-from depgraph.analysis.share import share_gpu
+from depgraph.analysis.share import joined, joined_graph, share_gpu
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import equal_shares, sm_resources
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.costs import Charges
+from depgraph.mechanisms.shared_gpu import SharedGpu, groups, sizes_of_kernels
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
-from depgraph.scenario.joined import joined, joined_graph
 from depgraph.scenario.of_store import Request
 from depgraph.timing.launch_model import LaunchModel, LaunchTime
 
@@ -79,10 +84,7 @@ def test_kernels_and_copies_of_both_keep_their_names_apart():
     both = joined_graph(one, other)
     assert both.kernel.tolist() == [0, 1, 2, 3]
     assert both.first_block.tolist() == [0, 1, 3, 5, 6]
-    source, target = (
-        np.concatenate(column) for column in list(zip(*both.edges(), strict=True))[:2]
-    )
-    assert (source.tolist(), target.tolist()) == ([0, 4], [2, 5])
+    assert edges_of(both) == [(0, 2, "RAW"), (4, 5, "RAW")]
 
 
 # Laws.
@@ -90,8 +92,8 @@ def test_kernels_and_copies_of_both_keep_their_names_apart():
 
 @given(pairs)
 def test_with_room_for_both_neither_is_slower(pair):
-    streams, blocks = share(*pair, np.inf, "streams,blocks")
-    for times in (streams, blocks):
+    streams, eclip, blocks = share(*pair, np.inf, "streams,eclip,blocks")
+    for times in (streams, eclip, blocks):
         assert times.first.slowdown == times.second.slowdown == pytest.approx(1)
     assert streams.makespan == max(serial(p.on(np.inf)).makespan for p in pair)
 
@@ -107,7 +109,7 @@ def test_a_partition_is_two_smaller_gpus(pair, first, second):
 def test_no_way_to_share_is_below_the_bounds(pair, sms):
     both = limits_of(joined(*pair).on(sms)).lower_bound
     own = [limits_of(program.on(sms)).lower_bound for program in pair]
-    for times in share(*pair, sms, "streams,partition(1),blocks"):
+    for times in share(*pair, sms, "streams,partition(1),eclip,blocks"):
         assert times.makespan >= both * (1 - 1e-9)
         assert times.first.shared >= own[0] * (1 - 1e-9)
         assert times.second.shared >= own[1] * (1 - 1e-9)
@@ -144,3 +146,83 @@ def test_blocks_have_the_work_that_they_have_alone(sample_store):
     (row,) = share_gpu(("a", program), ("b", program), [80], "streams").rows
     assert row.predicted_us.in_turn == pytest.approx(2 * row.predicted_us.first.alone)
     assert row.predicted_us.first.slowdown >= 1
+    launched = program.with_launch(LaunchModel(host=LaunchTime(5, "given")))
+    for each in (program, launched):
+        found = share_gpu(("a", each), ("b", each), [80], "partition(40),eclip,blocks")
+        for row in found.rows:
+            longest = max(row.predicted_us.first.shared, row.predicted_us.second.shared)
+            assert row.predicted_us.makespan == pytest.approx(longest)
+            assert row.times.makespan >= limits_of(both).lower_bound * (1 - 1e-9)
+
+
+# ECLIP.
+
+
+def test_each_group_of_kernels_gets_what_the_neediest_needs():
+    # On 7 SMs there are streams of 1 to 7. The first program's kernels need 1, 2 and 1 of them.
+    one = chain([1, 2, 1], [4.0] * 4)
+    other = chain([5, 5], [4.0] * 10)
+    both = joined(one, other).on(7)
+    assert sizes_of_kernels(both, 3).tolist() == [1, 2, 1, 5, 5]
+    (eclip,) = share(one, other, 7, "eclip")
+    assert eclip.first.slowdown == eclip.second.slowdown == 1
+
+
+def test_a_switch_between_streams_costs_an_event():
+    launch = LaunchModel(event=LaunchTime(3, "given"))
+    one = chain([1, 2, 1], [4.0] * 4).with_launch(launch)
+    found = share_gpu(("a", one), ("b", chain([1], [4.0]).with_launch(launch)), [7], "eclip")
+    assert found.rows[0].times.first.shared == 12 + 2 * 3
+    assert found.assumptions[-1] == (
+        "eclip: streams of 1, 2, 3, 4, 5, 6, 7 SMs; the first program switches 2 times, the "
+        "second 0"
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(0, 4),
+)
+def test_groups_hold_sms_for_the_least_time(kernels, switches):
+    need, time = (np.array(column) for column in zip(*kernels, strict=True))
+    sizes = np.array([2, 3, 7])
+    found = groups(need, time.astype(float), sizes, switches)
+    assert (found >= need).all()
+    assert np.count_nonzero(np.diff(found)) <= switches
+
+    def held(places):
+        return int((sizes[list(places)] * time).sum())
+
+    allowed = [
+        places
+        for places in product(range(3), repeat=len(need))
+        if (np.array(places) >= need).all() and np.count_nonzero(np.diff(places)) <= switches
+    ]
+    assert held(found) == min(map(held, allowed))
+
+
+@given(pairs, st.integers(1, 9))
+def test_eclip_runs_as_the_slow_twin(pair, sms):
+    both = joined(*pair).on(sms)
+    way = SharedGpu(pair[0].graph.n_operations, "eclip")
+    schedule, rules = run_mechanism(way, both, Charges(()))
+    expected = naive_schedule.run_rules(
+        rules, both.graph, both.durations, both.resources, sms
+    )  # fmt: skip
+    assert schedule.start.tolist() == pytest.approx(expected[0])
+    assert schedule.end.tolist() == pytest.approx(expected[1])
+
+
+@given(pairs, st.integers(2, 9))
+def test_eclip_keeps_kernels_to_their_streams_and_alone_slows_none(pair, sms):
+    both = joined(*pair).on(sms)
+    split = pair[0].graph.n_operations
+    sizes = sizes_of_kernels(both, split)
+    schedule, _ = run_mechanism(SharedGpu(split, "eclip"), both, Charges(()))
+    operation = both.graph.operation_of_block
+    is_first = operation < split
+    assert (schedule.sm[is_first] < sizes[operation[is_first]]).all()
+    assert (schedule.sm[~is_first] >= sms - sizes[operation[~is_first]]).all()
+    nobody = scenario_of(graph_of([1], []), [0.0], resources=None)
+    (times,) = share(pair[0], on_the_h100(nobody), sms, "eclip")
+    assert times.first.slowdown == pytest.approx(1)

@@ -1,13 +1,11 @@
 """Means over programs: geometric, with their spread, over those that have a value."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import pytest
 
-from depgraph.analysis.suite import Broken, Mean, PolicyResult, ProgramResult, Suite
+from depgraph.analysis.suite import Broken, PolicyResult, ProgramResult, Suite
 from depgraph.reports.plots.style import house_style
 from depgraph.reports.plots.suite_bars import default_policies, plot
 from depgraph.reports.tables.render import render
@@ -30,12 +28,12 @@ TWO = replace(
 FAILED = Broken("three", "three.out", "three.out: no such store")
 
 
-def mean(suite: Suite, column: str, *, is_predicted: bool = False) -> Mean:
+def mean(suite, column, *, is_predicted=False):
     (found,) = [m for m in suite.means if (m.column, m.is_predicted) == (column, is_predicted)]
     return found
 
 
-def test_means_are_geometric_and_their_spread_is_a_factor() -> None:
+def test_means_are_geometric_and_their_spread_is_a_factor():
     found = mean(Suite([ONE, TWO, FAILED]), "upper_bound")
     assert (found.programs, found.least, found.most) == (2, 1.0, 4.0)
     assert found.mean == pytest.approx(math.sqrt(4.0 * 1.0))
@@ -43,7 +41,7 @@ def test_means_are_geometric_and_their_spread_is_a_factor() -> None:
     assert found.spread == pytest.approx(4.0 ** (1 / math.sqrt(2)))
 
 
-def test_a_deadlock_and_what_a_policy_cannot_do_are_in_no_mean() -> None:
+def test_a_deadlock_and_what_a_policy_cannot_do_are_in_no_mean():
     suite = Suite([ONE, TWO])
     assert mean(suite, "cuda-graph").programs == 1
     assert mean(suite, "cuda-graph").spread is None
@@ -52,14 +50,14 @@ def test_a_deadlock_and_what_a_policy_cannot_do_are_in_no_mean() -> None:
     assert any("wireframe: 1 of 2 programs" in note for note in suite_report(suite).notes)
 
 
-def test_means_are_taken_on_each_size_unless_each_program_has_its_own() -> None:
+def test_means_are_taken_on_each_size_unless_each_program_has_its_own():
     own = Suite([ONE, replace(TWO, sms=16.0)])
     assert {m.size for m in own.means} == {"its own GPU"}
     both = Suite([ONE, replace(ONE, sms=16.0), TWO, replace(TWO, sms=16.0)])
     assert {m.size for m in both.means} == {"8 SMs", "16 SMs"}
 
 
-def test_a_broken_program_is_a_row_that_says_why() -> None:
+def test_a_broken_program_is_a_row_that_says_why():
     report = suite_report(Suite([ONE, FAILED]))
     text = render(report, "table")
     assert "three failed: three.out: no such store" in text
@@ -70,7 +68,7 @@ def test_a_broken_program_is_a_row_that_says_why() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_a_suite_of_nothing_but_broken_programs_is_described_too() -> None:
+def test_a_suite_of_nothing_but_broken_programs_is_described_too():
     suite = Suite([FAILED])
     assert suite.means == []
     assert "three failed" in render(suite_report(suite), "markdown")
@@ -78,13 +76,13 @@ def test_a_suite_of_nothing_but_broken_programs_is_described_too() -> None:
         assert plot(suite).result == "No program could be read."
 
 
-def test_the_chart_shows_the_best_policy_of_each_kind_that_the_bound_holds_for() -> None:
+def test_the_chart_shows_the_best_policy_of_each_kind_that_the_bound_holds_for():
     suite = Suite([ONE, TWO])
     # cuda-graph is faster, but only for one of the programs.
     assert default_policies(suite) == ["streams", "wireframe"]
 
 
-def test_the_chart_has_a_bar_for_each_program_and_policy_and_for_the_mean() -> None:
+def test_the_chart_has_a_bar_for_each_program_and_policy_and_for_the_mean():
     suite = Suite([ONE, TWO, FAILED])
     with house_style():
         axes = plot(suite, ["streams", "cuda-graph"]).figure.axes[0]

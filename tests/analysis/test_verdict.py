@@ -13,12 +13,11 @@ from programs import programs
 from reused_buffers import address, overwriting, traced
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
+from depgraph.analysis.answer import conclude
 from depgraph.analysis.buffers import BLOCK_BYTES
-from depgraph.analysis.carve_outs import carve_out_conflicts
-from depgraph.analysis.findings import Findings
+from depgraph.analysis.findings import Findings, carve_out_conflicts
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
 from depgraph.analysis.next_steps import Invocation
-from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources

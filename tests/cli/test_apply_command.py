@@ -1,7 +1,5 @@
 """`depgraph apply` and `export --what cuda-graph`, without a GPU."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

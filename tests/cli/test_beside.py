@@ -3,8 +3,6 @@
 What commands there are, and what they take, click says: a new one is among them by itself.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
@@ -103,9 +101,21 @@ def with_another_digit(text):
     return text[:at] + b"0" + text[at + 1 :]
 
 
+class InThisProcess:
+    """Stands for processes of their own: a suite is asked a hundred times here."""
+
+    def __init__(self, jobs):
+        del jobs
+
+    def attempt(self, function, items):
+        return enumerate(map(function, items))
+
+
 @pytest.fixture
-def asking(program, timed_store):
+def asking(program, timed_store, monkeypatch):
     """Return a function that asks when files beside the store are whole, gone or changed."""
+    monkeypatch.setattr("depgraph.system.processes.Processes", InThisProcess)
+    monkeypatch.setattr("depgraph.system.workers.limit_jobs", lambda _: None)
     store = timed_store
     write_captures(captures_of(store.path), [captured(before=3)], store=store.identity)
     Verdicts(weights=[1.0]).write(verdicts_of(store.path, 0), store=store.identity)

@@ -1,10 +1,7 @@
 """``depgraph check``: what is in a trace, what is missing, what is wrong; nothing is written."""
 
-from __future__ import annotations
-
 import json
 import lzma
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,16 +10,14 @@ from depgraph.cli import main
 from depgraph.cli.commands.check import command
 from depgraph.extraction.check import check_trace
 from depgraph.parsers import open_trace
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from depgraph.samples import sample_path
 
 HEAD = "MEMTRACE: CTX 0x0000000033c98dc0 - "
 ADDRESSES = " ".join(f"0x{0x7F0000000000 + 4 * lane:016x}" for lane in range(32))
 ZEROS = " ".join(["0x0000000000000000"] * 32)
 
 
-def launch(identifier: int, grid: int = 2, registers: int = 16) -> str:
+def launch(identifier, grid=2, registers=16):
     return (
         f"{HEAD}LAUNCH - Kernel pc 0x00007f4d5a105000 - Kernel name step - grid launch id "
         f"{identifier} - grid size {grid},1,1 - block size 32,1,1 - nregs {registers} - shmem 0 - "
@@ -30,30 +25,30 @@ def launch(identifier: int, grid: int = 2, registers: int = 16) -> str:
     )
 
 
-def access(identifier: int, block: int, opcode: str = "LDG.E", addresses: str = ADDRESSES) -> str:
+def access(identifier, block, opcode="LDG.E", addresses=ADDRESSES):
     return (
         f"{HEAD}grid_launch_id {identifier} - CTA {block},0,0 - warp 0 - {opcode} - {addresses} \n"
     )
 
 
-def check(tmp_path: Path, text: str) -> Any:
+def check(tmp_path, text):
     path = tmp_path / "trace.log"
     path.write_text(text)
     return check_trace(open_trace(path))
 
 
-def found(checkup: Any, *, is_error: bool) -> dict[str, str]:
+def found(checkup, *, is_error):
     return {p.found: p.place for p in checkup.problems if p.is_error is is_error}
 
 
-def test_a_clean_trace_has_no_problems(tmp_path: Path) -> None:
+def test_a_clean_trace_has_no_problems(tmp_path):
     checkup = check(tmp_path, launch(0) + access(0, 0) + access(0, 1, "STG.E"))
     assert checkup.problems == []
     (kernel,) = checkup.kernels
     assert (kernel.blocks, kernel.active_blocks, kernel.accesses) == (2, 2, 2)
 
 
-def test_kernels_that_read_by_ldgsts_are_counted(tmp_path: Path) -> None:
+def test_kernels_that_read_by_ldgsts_are_counted(tmp_path):
     asynchronous = access(0, 0, "LDGSTS.E.LTC128B") + access(2, 1, "LDGSTS.E.LTC128B")
     text = launch(0) + launch(1) + launch(2) + asynchronous + access(1, 0) + access(1, 1)
     (problem,) = [p for p in check(tmp_path, text).problems if "LDGSTS" in p.found]
@@ -77,7 +72,7 @@ def test_kernels_that_read_by_ldgsts_are_counted(tmp_path: Path) -> None:
         (launch(0, 1, registers=0) + access(0, 0), "registers per thread unknown"),
     ],
 )
-def test_remarks_on_kernels_are_warnings(tmp_path: Path, text: str, remark: str) -> None:
+def test_remarks_on_kernels_are_warnings(tmp_path, text, remark):
     checkup = check(tmp_path, text)
     assert list(found(checkup, is_error=False)) == [f"kernels with: {remark}"]
     assert checkup.errors == 0
@@ -102,14 +97,12 @@ def test_remarks_on_kernels_are_warnings(tmp_path: Path, text: str, remark: str)
         ),
     ],
 )
-def test_what_makes_a_graph_wrong_is_an_error_with_its_line(
-    tmp_path: Path, text: str, fault: str, line: int
-) -> None:
+def test_what_makes_a_graph_wrong_is_an_error_with_its_line(tmp_path, text, fault, line):
     checkup = check(tmp_path, text)
     assert found(checkup, is_error=True) == {fault: f"{tmp_path}/trace.log:{line}"}
 
 
-def test_launches_of_other_contexts_and_processes_are_warned_of(tmp_path: Path) -> None:
+def test_launches_of_other_contexts_and_processes_are_warned_of(tmp_path):
     other = (launch(0, 1) + access(0, 0)).replace("33c98dc0", "33c98dc1")
     text = launch(0, 1) + access(0, 0)
     assert not found(check(tmp_path, text), is_error=False)
@@ -119,15 +112,13 @@ def test_launches_of_other_contexts_and_processes_are_warned_of(tmp_path: Path) 
     assert "memory of its own" in warning
 
 
-def test_a_grid_beyond_memory_is_a_problem_not_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grid_beyond_memory_is_a_problem_not_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr("depgraph.extraction.check.default_limit", lambda: 64 << 20)
     (fault,) = found(check(tmp_path, launch(0, 1 << 30)), is_error=True)
     assert "kernel 0 has a grid of 1073741824 blocks" in fault
 
 
-def test_unknown_opcodes_and_lanes_at_address_zero_are_counted(tmp_path: Path) -> None:
+def test_unknown_opcodes_and_lanes_at_address_zero_are_counted(tmp_path):
     checkup = check(
         tmp_path,
         launch(0, 1) + access(0, 0) + access(0, 0, "FROB.E") + access(0, 0, "LDG.E", ZEROS),
@@ -136,13 +127,11 @@ def test_unknown_opcodes_and_lanes_at_address_zero_are_counted(tmp_path: Path) -
     assert any("all 0" in warning for warning in found(checkup, is_error=False))
 
 
-def run(*words: str) -> Any:
+def run(*words):
     return CliRunner().invoke(command, list(words))
 
 
-def test_the_sample_is_usable_and_nothing_is_written(
-    tmp_path: Path, sample_trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sample_is_usable_and_nothing_is_written(tmp_path, sample_trace, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run(str(sample_trace), "--format", "json")
     content = json.loads(result.stdout)
@@ -152,12 +141,12 @@ def test_the_sample_is_usable_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_warnings_fail_only_when_asked(sample_trace: Path) -> None:
+def test_warnings_fail_only_when_asked(sample_trace):
     assert run(str(sample_trace)).exit_code == 0
     assert run(str(sample_trace), "--strict").exit_code == 1
 
 
-def test_a_cut_trace_is_not_to_be_trusted(tmp_path: Path, sample_trace: Path) -> None:
+def test_a_cut_trace_is_not_to_be_trusted(tmp_path, sample_trace):
     path = tmp_path / "cut.log"
     path.write_bytes(lzma.decompress(sample_trace.read_bytes())[:100_000])
     result = run(str(path))
@@ -169,9 +158,7 @@ def test_a_cut_trace_is_not_to_be_trusted(tmp_path: Path, sample_trace: Path) ->
 @pytest.mark.parametrize(
     ("options", "block", "code"), [((), 0, 0), (("--strict",), 0, 1), ((), 7, 1)]
 )
-def test_the_program_exits_with_the_verdict(
-    tmp_path: Path, options: tuple[str, ...], block: int, code: int
-) -> None:
+def test_the_program_exits_with_the_verdict(tmp_path, options, block, code):
     path = tmp_path / "trace.log"
     path.write_text(launch(0, registers=0) + access(0, block))
     with pytest.raises(SystemExit) as exit_:
@@ -180,7 +167,7 @@ def test_the_program_exits_with_the_verdict(
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
-def test_every_form_can_be_written(sample_trace: Path, form: str) -> None:
+def test_every_form_can_be_written(sample_trace, form):
     assert run(str(sample_trace), "--format", form).stdout
 
 
@@ -197,9 +184,7 @@ def test_every_form_can_be_written(sample_trace: Path, form: str) -> None:
         ),
     ],
 )
-def test_a_trace_without_any_access_is_refused_unless_that_is_meant(
-    tmp_path: Path, program: Any, text: str, seen: str
-) -> None:
+def test_a_trace_without_any_access_is_refused_unless_that_is_meant(tmp_path, program, text, seen):
     path = tmp_path / "trace.log"
     path.write_text(text)
     checked = program("check", path, "--format", "json")
@@ -215,12 +200,12 @@ def test_a_trace_without_any_access_is_refused_unless_that_is_meant(
     assert program("extract", path, "--allow-empty").code == 0
 
 
-def test_findings_are_whole_however_long_they_are(tmp_path: Path, program: Any) -> None:
+def test_findings_are_whole_however_long_they_are(tmp_path, program):
     folder = tmp_path / ("a-long-name-" * 12)
     folder.mkdir()
     path = folder / "trace.log"
     path.write_text(launch(0, 1) + 63 * access(0, 0) + access(0, 0, "LDG.E", "first address 0x10"))
-    result = program("check", path)
+    result = program("check", path, "--details")
     assert result.code == 1
     assert f"{path}:65" in result.out
     assert "\N{HORIZONTAL ELLIPSIS}" not in result.out
@@ -230,17 +215,26 @@ def test_findings_are_whole_however_long_they_are(tmp_path: Path, program: Any) 
     assert found in " ".join(words)
 
 
-def test_a_program_that_copies_by_tma_alone_is_told_to_be_recorded(tmp_path: Path) -> None:
+def test_a_program_that_copies_by_tma_alone_is_told_to_be_recorded(tmp_path):
     text = launch(0).replace("Kernel name step", "Kernel name nvjet_hsh_128x256_64x4_TNT")
     (fault,) = found(check(tmp_path, text), is_error=True)
     assert "opaque kernels: 1 of 1 (copies by TMA" in fault
     assert "Compute Sanitizer" in fault
 
 
-def test_an_endless_launch_id_is_a_damaged_line(tmp_path: Path) -> None:
+def test_an_endless_launch_id_is_a_damaged_line(tmp_path):
     tma = access(0, 0, "UTMALDG.2D")
     text = launch(0) + access(0, 0) + access(0, 1) + tma
     text += tma.replace("grid_launch_id 0", f"grid_launch_id {'9' * 5000}")
     (tmp_path / "trace.log").write_text(text)
     result = CliRunner().invoke(command, [str(tmp_path / "trace.log")])
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.usefixtures("sample_trace")
+def test_what_most_kernels_have_is_said_once(program):
+    out = program("check", sample_path()).out
+    assert out.count("registers per thread") == 1
+    assert len(out.splitlines()) <= 25
+    rows = json.loads(program("check", sample_path(), "--format", "json").out)["kernels"]
+    assert sum("registers per thread unknown" in row["remarks"] for row in rows) == 24

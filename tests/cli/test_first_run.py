@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import pytest
 from checkout import ROOT, copy_packages
-from programs import BASE, access_line, launch_line
+from faults import inputs
+from program_runs import LOG
+from programs import edges_of
+from small_logs import edges_in
 
 import depgraph
 from depgraph.cli.app import COMMANDS
-from depgraph.cli.first_run import FIRST_RUN
+from depgraph.cli.progress import FIRST_RUN
 from depgraph.samples import KERNEL_TIMES, sample_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.jit_only]
@@ -33,7 +36,8 @@ class FirstRun(NamedTuple):
 
 def environment(**changes):
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "DEPGRAPH"))}
-    return keep | changes
+    # What an installation brings is not for who tells numba something.
+    return keep | {"NUMBA_OPT": "3"} | changes
 
 
 def finished(command, folder, variables, code=0):
@@ -65,110 +69,35 @@ def said_so(run):
     return True
 
 
-SMALL_LOG = b"".join(
-    [launch_line(0, name="producer(float*)")]
-    + [access_line(0, block, "STG.E", [BASE + 4 * block]) for block in range(4)]
-    + [launch_line(1, name="consumer(float const*)")]
-    + [access_line(1, block, "LDG.E", [BASE + 4 * block]) for block in range(4)]
-)
-HEADER = """-kernel name = _Z6kernelPf
--kernel id = {number}
--grid dim = (2,1,1)
--block dim = (32,1,1)
--shmem = 0
--nregs = 32
--binary version = 80
--cuda stream id = 0
--shmem base_addr = 0x00007f9000000000
--local mem base_addr = 0x00007f8e00000000
--nvbit version = 1.5.3
--accelsim tracer version = 3
-
-#traces format = threadblock_x threadblock_y threadblock_z warpid_tb PC mask ...
-
-"""
-OPCODES = ("1 R4 LDG.E 1 R2", "0 STG.E 2 R2 R4")
-
-
-def grouped_kernel(number):
-    blocks = (
-        f"#BEGIN_TB\n\nthread block = {x},0,0\n\nwarp = 0\ninsts = 1\n"
-        f"0040 00000001 {OPCODES[number % 2]} 4 1 0x7f6500000{x}00 4 \n\n#END_TB\n\n"
-        for x in range(2)
-    )
-    return HEADER.format(number=number) + "".join(blocks)
-
-
-def raw_kernel(number):
-    lines = (
-        f"{x} 0 0 0 0040 00000001 {OPCODES[number % 2]} 4 1 0x7f6500000{x}00 4 \n" for x in range(2)
-    )
-    return HEADER.format(number=number) + "".join(lines)
+# More text than is interpreted.
+COMPILED_FOR = 100_000
 
 
 def nvbit_log(folder, *, of_size=0):
     """Write a log, with lines of the program's own up to a number of bytes."""
     path = folder / "small.log"
-    path.write_bytes(SMALL_LOG + b"a line of the program\n" * (of_size // 20))
+    path.write_bytes(LOG + b"a line of the program\n" * (of_size // 20))
     return path
 
 
-# More text than is interpreted.
-COMPILED_FOR = 100_000
-
-
-def accelsim_folder(folder, suffix, kernel):
-    traces = folder / "traces"
-    traces.mkdir()
-    names = [f"kernel-{number}.{suffix}" for number in (1, 2)]
-    for number, name in enumerate(names, 1):
-        (traces / name).write_text(kernel(number))
-    (traces / "kernelslist.g").write_text("\n".join(names) + "\n")
-    return traces
-
-
-def simulator_log(folder):
-    path = folder / "simulator.log"
-    shape = "-grid dim = (1,1,1)\n-block dim = (32,1,1)\n-shmem = 0\n-nregs = 12\n"
-    request = (
-        "  mf: uid=71 sid=3 warp=2 (1520) addr=0x7f4e34a00000, {}, size=32, {} 0x00b0 "
-        "cta=0,0,0 kernel={} active_threads={}\n"
-    )
-    path.write_text(
-        "        *** GPGPU-Sim Simulator Version 4.0.0 ***\n\n"
-        + "".join(
-            f"Processing kernel ./traces/kernel-{n}.traceg\n-kernel name = _Z1k\n-kernel id = {n}\n"
-            f"{shape}Header info loaded for kernel command : ./traces/kernel-{n}.traceg\n"
-            for n in (1, 2)
-        )
-        + request.format("store", "GLOBAL_W", 1, "01" * 16)
-        + request.format("load ", "GLOBAL_R", 2, "01" * 16)
-    )
-    return path
-
-
-FORMATS = {
-    "NVBit log": (nvbit_log, 4),
-    "Accel-Sim, grouped": (lambda folder: accelsim_folder(folder, "traceg", grouped_kernel), 2),
-    "Accel-Sim, raw": (lambda folder: accelsim_folder(folder, "trace", raw_kernel), 2),
-    "simulator log": (simulator_log, 1),
-    "described program": (lambda _: sample_path("workloads/cusync_toy.toml"), 12),
-}
-
-
-@pytest.mark.parametrize(("write", "edges"), FORMATS.values(), ids=FORMATS)
-def test_extract_of_every_format(first_run, tmp_path, write, edges):
-    run = first_run("extract", write(tmp_path), "-o", "it.out", "--format", "json")
+@pytest.mark.parametrize("name", inputs.traces())
+def test_extract_of_every_format(first_run, tmp_path, name):
+    trace = inputs.write_trace(tmp_path, name)
+    run = first_run("extract", trace, "-o", "it.out", "--format", "json")
     assert json.loads(run.out)
     assert said_so(run)
-    assert sum(p.edges for p in depgraph.Store(tmp_path / "it.out").graph().pairs()) == edges
+    assert edges_of(depgraph.Store(tmp_path / "it.out").graph()) == edges_in(trace)
 
 
-@pytest.mark.parametrize(
-    "write", [write for name, (write, _) in FORMATS.items() if name != "described program"]
-)
-def test_check_of_every_format(first_run, tmp_path, write):
-    assert said_so(first_run("check", write(tmp_path)))
+@pytest.mark.parametrize("name", inputs.traces())
+def test_check_of_every_format(first_run, tmp_path, name):
+    assert said_so(first_run("check", inputs.write_trace(tmp_path, name)))
+
+
+def test_extract_of_a_described_program(first_run, tmp_path):
+    run = first_run("extract", sample_path("workloads/cusync_toy.toml"), "-o", "it.out")
+    assert said_so(run)
+    assert sum(p.edges for p in depgraph.Store(tmp_path / "it.out").graph().pairs()) == 12
 
 
 def test_extract_of_the_packaged_trace(first_run, tmp_path, sample_trace, sample_store):

@@ -22,6 +22,10 @@ def test_help_lists_every_command_with_what_it_does(program):
         assert f"{name} {summary}" in words
 
 
+def test_no_command_is_a_question_for_help(program):
+    assert program() == program("--help")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_begins_its_help_as_the_list_says(name):
     first_paragraph = command_of(name).help.strip().split("\n\n")[0]

@@ -1,16 +1,16 @@
 """One line in other programs: PyTorch's profiler, notebooks, pytest."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numba  # noqa: F401 - pytester forgets modules that are new, and numba cannot be loaded twice
 import pytest
 
 from depgraph.cli import hooks
+from depgraph.errors import DepgraphError
 from depgraph.samples import KERNEL_TIMES, sample_path
 
 pytest_plugins = ["pytester"]
@@ -47,6 +47,7 @@ def test_the_answer_is_that_of_bound(tmp_path, capsys, program):
 def test_a_trace_that_is_not_kept_is_in_no_next_step(capsys):
     printed = answered(capsys, Profiler()).out
     assert "profile.json" not in printed
+    assert "--details" not in printed
     assert "5.03 ms now" in printed
 
 
@@ -58,8 +59,26 @@ def test_each_cycle_has_a_file_of_its_own(tmp_path, capsys):
 def test_what_cannot_be_read_does_not_end_the_program(capsys):
     printed = answered(capsys, Profiler(b'{"traceEvents": []}'))
     assert printed.out == ""
-    assert printed.err.startswith("depgraph: ")
+    assert printed.err.startswith("depgraph: the profile: ")
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"gpu": "nonsense"}, DepgraphError, "nonsense"),
+        ({"gpu": "nonsense.toml"}, DepgraphError, "nonsense.toml"),
+        ({"wall_us": 0.0}, ValueError, "wall_us"),
+        ({"wall_us": float("nan")}, ValueError, "wall_us"),
+        ({"path": "no such folder/it.json"}, FileNotFoundError, "no such folder"),
+    ],
+)
+def test_what_makes_no_sense_is_said_before_the_profile(options, error, says):
+    pytest.importorskip("torch")
+    from depgraph.torch import on_trace_ready
+
+    with pytest.raises(error, match=says):
+        on_trace_ready(**options)
 
 
 def test_torch_calls_it(tmp_path, capsys):
@@ -134,7 +153,8 @@ def test_a_program_that_gets_worse_fails(pytester, sample_store):
         result = run()
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines([f"*{name} was {value} and is *"])
-    for text in ("{", "[1]", json.dumps({key: {}})):
+    unknown = json.dumps({key: {**numbers, "upper_bound": float("nan")}})
+    for text in ("{", "[1]", json.dumps({key: {}}), unknown):
         path.write_text(text)
         run().stdout.fnmatch_lines(["*no baselines that can be read*run pytest --depgraph-update*"])
 
@@ -144,6 +164,7 @@ def test_what_cannot_be_read_fails_in_one_line(pytester):
     result = pytester.runpytest_inprocess(*PLUGIN, "-n0")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["gone.out: no such file*"])
+    result.stdout.no_fnmatch_line("*another exception*")
 
 
 def test_tests_of_one_name_have_baselines_of_their_own(pytester, sample_store):
@@ -152,6 +173,26 @@ def test_tests_of_one_name_have_baselines_of_their_own(pytester, sample_store):
     options = *PLUGIN, "-n0", "--depgraph-update"
     pytester.runpytest_inprocess(*options).assert_outcomes(passed=2)
     assert len(json.loads((pytester.path / "depgraph-baselines.json").read_text())) == 2
+
+
+def test_programs_of_one_name_in_one_test_must_be_named(pytester, sample_store):
+    twice = f"""
+def test_both(depgraph_baseline):
+    depgraph_baseline({str(sample_store.path)!r}, sms=8)
+    depgraph_baseline({str(sample_store.path)!r}, sms=8)
+"""
+    pytester.makepyfile(twice)
+    result = pytester.runpytest_inprocess(*PLUGIN, "-n0", "--depgraph-update")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*sample.out on 8 SMs: compared before in this test; give each*"])
+
+
+@pytest.mark.parametrize("tolerance", ["float('nan')", "1.0", "-0.1"])
+def test_a_tolerance_that_lets_everything_pass_is_refused(pytester, sample_store, tolerance):
+    test = BASELINED.format(path=str(sample_store.path)).replace("0.01", tolerance)
+    pytester.makepyfile(test)
+    result = pytester.runpytest_inprocess(*PLUGIN, "-n0", "--depgraph-update")
+    result.stdout.fnmatch_lines(["*tolerance is *: give a share from 0 to below 1"])
 
 
 def test_several_processes_write_no_baselines(pytester, sample_store):

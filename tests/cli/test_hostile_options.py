@@ -1,14 +1,13 @@
 """Every option of every command, given what makes no sense: one line, and no bug in depgraph."""
 
-from __future__ import annotations
-
 import importlib
 import unicodedata
 
 import click
 import pytest
 from profiles_made import kineto
-from programs import BASE, access_line, launch_line
+from program_runs import LOG
+from programs import BASE, access_line
 
 import depgraph
 from depgraph import parsers
@@ -72,12 +71,8 @@ MORE = {
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    lines = [launch_line(0, name="producer(float*)")]
-    lines += [access_line(0, 1, "STG.E", [BASE])]
-    lines += [launch_line(1, name="consumer(float const*)"), access_line(1, 2, "LDG.E", [BASE])]
-    lines += [access_line(1, 3, "STG.E", [BASE + 64])]
     log = folder / "some.log"
-    log.write_bytes(b"".join(lines))
+    log.write_bytes(LOG + access_line(1, 3, "STG.E", [BASE + 64]))
     table = folder / "times.csv"
     table.write_text("kernel,duration_us\n0,10\n1,20\n", encoding="utf-8")
     kineto(folder / "steps.json", [("gemm", 10, 100, 8)], steps=[("step 1", 0, 200)])
@@ -144,14 +139,20 @@ def is_told_in_one_line(outcome, *words):
     return True
 
 
+def flag_of(option):
+    return max(option.opts, key=len)
+
+
+ASKED = [(name, option) for name in COMMANDS for option in options_of(name)]
+
+
 @pytest.mark.jit_only
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("command", "option"),
-    [(name, option) for name in COMMANDS for option in options_of(name)],
-    ids=lambda part: part if isinstance(part, str) else part.name,
+    ("command", "option"), ASKED, ids=lambda part: part if isinstance(part, str) else part.name
 )
-def test_an_option(program, store, command, option):
-    flag = max(option.opts, key=len)
+def test_an_option(program, store, command, option, is_whole):
+    flag = flag_of(option)
     words = words_of(command, store)
     needed = [
         word
@@ -162,6 +163,10 @@ def test_an_option(program, store, command, option):
     if flag == "--cost" or (flag == "--launch-gap" and command == "bound"):
         needed += ["--mechanism", "all"]
     is_path = isinstance(option.type, click.Path)
-    for value in PATHS if is_path else MORE.get(flag, ()) + NUMBERS:
+    values = PATHS if is_path else MORE.get(flag, ()) + NUMBERS
+    if not is_whole:  # each value with one of the commands that take the option
+        commands = [name for name, other in ASKED if flag_of(other) == flag]
+        values = values[commands.index(command) :: len(commands)]
+    for value in values:
         call = [*words, *needed, flag, value]
         assert is_told_in_one_line(program(*call), *call)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from published import WORKLOADS
@@ -246,6 +247,7 @@ def test_a_larger_window_that_is_slower_says_so(program, tmp_path):
     assert "its check takes longer, or an anomaly of list schedules" in " ".join(out.split())
 
 
+@pytest.mark.jit_only
 def test_a_sweep_of_hints_is_told_in_sentences_and_has_every_point(program, sample_store):
     done = program("sweep-hints", sample_store.path, "--sms", "4,8", "--format", "json")
     found = json.loads(done.out)
@@ -261,18 +263,35 @@ def test_a_sweep_of_hints_is_told_in_sentences_and_has_every_point(program, samp
 
 def test_two_stores_share_a_gpu(program, sample_store):
     store = sample_store.path
-    done = program("bound", store, store, "--sms", "4,8", "--share", "streams,partition(2),blocks")
-    assert (done.code, done.out.count(" over running in turn, by ")) == (0, 2)
+    done = program(
+        "bound", store, store, "--sms", "4,8", "--share", "streams,partition(2),eclip,blocks"
+    )
+    said = " ".join(done.out.split())
+    assert (done.code, said.count(" instructions by blocks, which needs hardware.")) == (0, 2)
+    assert re.search(r"4 SMs: \d+ instructions in turn; \d+ instructions by (streams|eclip)", said)
     shown = program("bound", store, store, "--sms", "4", "--share", "streams", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(shown.out))
     assert (row["how"], float(row["speedup"]) >= 1) == ("streams", True)
+
+
+def test_what_ifs_hold_for_both_that_share_a_gpu(program, sample_store):
+    def in_turn(*words):
+        form = "--sms", "4", "--share", "streams", "--format", "csv"
+        shown = program("bound", sample_store.path, sample_store.path, *form, *words)
+        (row,) = csv.DictReader(io.StringIO(shown.out))
+        return float(row["in_turn"])
+
+    assert in_turn("--what-if", "kernel=0:25 duration*=0.5") == pytest.approx(in_turn() / 2)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--share", "streams"], "--share needs two stores, not 1"),
-        (["b", "--share", "halves"], "share 'halves': give streams, partition(SMS) or blocks"),
+        (
+            ["b", "--share", "halves"],
+            "share 'halves': give streams, partition(SMS), eclip or blocks",
+        ),
         (["b", "--share", "blocks", "--timing", "t"], "--timing is of one program: it does not go"),
         (["b", "--share", "blocks", "--mechanism", "pdl"], "--mechanism does not go with --share"),
     ],

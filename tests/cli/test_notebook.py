@@ -1,11 +1,8 @@
 """``depgraph.open``: objects for a notebook, which show themselves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import networkx as nx
 import pytest
@@ -16,14 +13,11 @@ from depgraph.parsers.workload import read_workload
 from depgraph.samples import sample_path
 from depgraph.store.writer import write_store
 
-if TYPE_CHECKING:
-    from depgraph.cli.notebook import Program
-
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "_notebook.py"
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory) -> Program:
+def toy(tmp_path_factory):
     path = tmp_path_factory.mktemp("toy") / "toy.out"
     write_store(read_workload(sample_path("workloads/cusync_toy.toml")), path)
     return depgraph.open(path)

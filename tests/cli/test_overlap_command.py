@@ -6,7 +6,7 @@ import json
 import pytest
 from profiles_made import kineto
 
-from depgraph.samples import sample_path
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 RANKS = [sample_path(f"timing/overlap/rank{rank}.json.gz") for rank in (0, 1)]
 
@@ -22,9 +22,14 @@ def test_the_first_lines_answer(run):
     assert code == 0
     assert out.startswith(
         "rank 0, ProfilerStep#2: 3824 us, 1.23x faster than one after the other, 47.4 %\n"
-        "of the ideal 1.49x; no computation hides 463.6 us of communication; collectives\n"
-        "take 24.00 of 132 SMs\n"
+        "of the ideal 1.49x; 463.6 us of communication have no computation beside them;\n"
+        "collectives take 24.00 of 132 SMs\n"
     )
+
+
+def test_a_profile_without_communication(run):
+    out = " ".join(run(sample_path(KERNEL_TIMES))[1].split())
+    assert "54.15 us of work; nothing communicates, so that nothing could overlap" in out
 
 
 def test_all_formats_have_all_iterations(run):

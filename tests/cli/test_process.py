@@ -12,6 +12,9 @@ from checkout import ROOT
 from program_runs import LOG, files, run, start, wrote
 from programs import PACKERS, edges_of
 
+import depgraph
+from depgraph.cli.app import main
+from depgraph.parsers import open_trace
 from depgraph.store.store import Store
 
 MORE_THAN_A_PIPE_HOLDS = b"what the program says itself\n" * 10_000
@@ -91,7 +94,7 @@ main(sys.argv[1:])
 
 
 def test_output_that_nobody_reads_is_no_error_to_tell(log):
-    run("extract", log.name, cwd=log.parent)
+    depgraph.extract(open_trace(log), log.parent / "depgraph.out")
     process = start("show", "kernels", cwd=log.parent)
     process.stdout.close()
     _, err = process.communicate()
@@ -101,8 +104,41 @@ def test_output_that_nobody_reads_is_no_error_to_tell(log):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_output_that_cannot_be_written(log):
-    run("extract", log.name, cwd=log.parent)
+    depgraph.extract(open_trace(log), log.parent / "depgraph.out")
     with Path("/dev/full").open("wb") as full:
         result = run("show", "kernels", cwd=log.parent, stdout=full, stderr=subprocess.PIPE)
     assert result.returncode == 1
     assert result.stderr == b"depgraph: error: No space left on device\n"
+
+
+def test_a_program_that_a_command_runs_is_told_nothing_of_our_threads(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with pytest.raises(SystemExit):
+        main(["gpus"])
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    with pytest.raises(SystemExit):
+        main(["gpus"])
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
+ENDS = """
+import atexit, sys, threading, time
+from depgraph.cli import main
+
+atexit.register(print, "at exit")
+print("unwritten", end=" ")
+sys.argv[1:] = {words!r}
+main()
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["bound", "nothing"], 1)])
+def test_a_process_that_ends_at_once_writes_all_and_runs_what_is_to_be_run_at_exit(words, code):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS.format(words=words)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stdout.startswith("unwritten ")
+    assert done.stdout.endswith("at exit\n")

@@ -4,7 +4,7 @@ import io
 import sys
 
 from depgraph.cli import progress
-from depgraph.system.steps import NOBODY
+from depgraph.system.workers import NOBODY
 
 
 class Terminal(io.StringIO):

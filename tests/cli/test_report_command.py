@@ -48,7 +48,7 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     _, result = written
     assert result.stdout.startswith("Upper bound 1.33x on 8 SMs (critical path), 1.33x reached; ")
     assert "\nKernels could overlap: predicted 1.33x as a CUDA graph" in result.stdout
-    assert "\nBeyond 1.05 SMs, dependences set the time." in result.stdout
+    assert "\nFrom 2 SMs on, dependences set the time." in result.stdout
     # Commands are to be pasted: they stand on one line.
     lines = [line for line in result.stdout.splitlines() if " depgraph " not in line]
     assert max(map(len, lines)) <= 100

@@ -1,15 +1,9 @@
 """What a small run does not load: it is what makes starting slow."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 import sys
@@ -23,23 +17,21 @@ finally:
 """
 
 
-def modules_after(*words: str, cwd: Path) -> set[str]:
+def modules_after(*words, cwd):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *words], cwd=cwd, capture_output=True, text=True, check=True
     )
     return set(done.stderr.splitlines()[-1].split())
 
 
-def test_help_loads_no_numeric_library(tmp_path: Path) -> None:
+def test_help_loads_no_numeric_library(tmp_path):
     loaded = modules_after("--help", cwd=tmp_path)
     assert "click" in loaded
     assert not loaded & {"numpy", "numba", "pyarrow", "pandas", "matplotlib", "networkx", "rich"}
 
 
 @pytest.mark.jit_only
-def test_the_main_job_loads_neither_pandas_nor_what_only_reports_need(
-    tmp_path: Path, sample_trace: Path
-) -> None:
+def test_the_main_job_loads_neither_pandas_nor_what_only_reports_need(tmp_path, sample_trace):
     loaded = modules_after("extract", str(sample_trace), cwd=tmp_path)
     assert {"llvmlite", "pyarrow"} <= loaded
     again = modules_after("extract", str(sample_trace), "--force", cwd=tmp_path)

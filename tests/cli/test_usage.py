@@ -1,7 +1,5 @@
 """The command line forgives: words in any order, wrong ones corrected, output anywhere."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

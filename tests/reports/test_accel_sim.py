@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from programs import edges_of
 from random_programs import programs
 from small_graphs import graph_of, kernels_of, scenario_of
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.graph.program import Copy
 from depgraph.mechanisms import Charges, find_mechanisms
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.baselines import serial
 from depgraph.reports.export.accel_sim import streams_of, write_accel_sim
 from depgraph.samples import sample_path
 from depgraph.store.store import Store
@@ -71,12 +72,8 @@ def read_back(reader, folder):
     )
 
 
-def edges_of(graph):
-    return {
-        (int(s), int(t))
-        for sources, targets, _ in graph.edges()
-        for s, t in zip(sources, targets, strict=True)
-    }
+def pairs_of(graph):
+    return {(source, target) for source, target, _ in edges_of(graph)}
 
 
 def test_the_headers_of_the_docs_have_some_fifty_lines():
@@ -90,7 +87,7 @@ def test_the_reader_finds_the_dependences_of_the_store(reader, sample_store, tmp
     program = scenario_of(graph, kernels=sample_store.kernels, sms=8)
     write_accel_sim(serial(program), program, sample_store.copies, tmp_path / "sim")
     operations, edges, ran = read_back(reader, tmp_path / "sim")
-    assert edges == edges_of(graph)
+    assert edges == pairs_of(graph)
     assert sorted(ran) == list(range(graph.n_blocks))
     place = np.empty(graph.n_blocks, int)
     place[ran] = np.arange(graph.n_blocks)
@@ -199,8 +196,7 @@ def edges_by_trace(store):
     kernel, index = graph.block_names()
     return {
         frozenset([(ids[kernel[s]], index[s]), (ids[kernel[t]], index[t])])
-        for sources, targets, _ in graph.edges()
-        for s, t in zip(sources, targets, strict=True)
+        for s, t in pairs_of(graph)
     }
 
 
@@ -244,7 +240,7 @@ def test_the_rule_begins_every_block_once_all_it_waits_for_have_ended(sample_sto
     is_kernel = scenario.is_kernel[graph.operation_of_block]
     for block in np.flatnonzero(is_kernel).tolist():
         assert when[f"begin {block}"] < when[f"end {block}"]
-    for a, b in edges_of(graph):
+    for a, b in pairs_of(graph):
         if is_kernel[a] and is_kernel[b]:
             assert when[f"end {a}"] < when[f"begin {b}"]
 

@@ -1,7 +1,5 @@
 """The user's own PyTorch trace, annotated: its events as they were, and ours in front of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -85,6 +83,20 @@ def test_arrows_are_false_dependences(annotated, event_of, sample_store):
     assert expected
 
 
+def test_arrows_that_are_left_out_are_counted(annotated, sample_store, monkeypatch):
+    monkeypatch.setattr("depgraph.reports.export.kineto.MOST_ARROWS", 3)
+    false = sum(1 for p in sample_store.pairs if not p.raw and (p.war or p.waw))
+    done, path = annotated()
+    says = f"false dependences without an arrow: {false - 3} of {false} (3 is the limit)"
+    assert says in done.err
+    events = json.loads(path.read_text())["traceEvents"]
+    assert sum(e["ph"] == "s" and e.get("cat") == "depgraph" for e in events) == 3
+    (name,) = [
+        e["args"]["name"] for e in events if e["name"] == "process_name" and e["pid"] == 1_000_001
+    ]
+    assert name == f"depgraph ({says})"
+
+
 @pytest.mark.parametrize("text", ['[\n{"traceEvents": 1}]', '{"a": [1], "traceEvents" : [ ]}'])
 def test_where_events_begin(text):
     from io import BytesIO
@@ -113,6 +125,13 @@ def test_the_base_of_times_may_lie_where_two_reads_meet(left):
 def test_packed_as_it_is_called(annotated):
     _, path = annotated(name="annotated.json.gz")
     assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+@pytest.mark.parametrize("ending", ["zst", "xz", "txt"])
+def test_a_name_of_another_kind_is_refused(annotated, ending):
+    done, path = annotated(name=f"annotated.json.{ending}")
+    assert (done.code, f"profile can be written as kineto, not '{ending}'" in done.err) == (2, True)
+    assert not path.exists()
 
 
 def test_what_is_no_profile_of_pytorch_is_refused(annotated, tmp_path, program, sample_store):

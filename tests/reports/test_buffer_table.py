@@ -41,7 +41,7 @@ def a_renaming(*, sets=(((0, 1), 4.0),), buffers=None):
 
 def test_a_set_is_said_with_what_it_brings_and_costs():
     assert renaming_sentence(a_renaming()) == (
-        "these 2 buffers (4.0 KiB, written by 3 kernels): upper bound 1.00x -> 4.00x when renamed, "
+        "buffers 0, 1 (4.0 KiB, written by 3 kernels): upper bound 1.00x -> 4.00x when renamed, "
         "for 4.0 KiB more memory at most"
     )
 
@@ -57,7 +57,7 @@ def test_nothing_to_rename():
 def test_a_step_for_each_set():
     found = a_renaming(sets=(((0,), 2.0), ((0, 1), 4.0)))
     first, second = renaming_steps(found, Invocation("my store", (("--gpu", "A100 80GB"),)))
-    assert first.text == "see the program with this buffer renamed:"
+    assert first.text == "see the program with buffer 0 renamed:"
     assert shlex.split(second.command) == [
         "depgraph", "bound", "my store", "--sms", "8", "--what-if", "buffer=0 drop=war",
         "--what-if", "buffer=1 drop=war", "--gpu", "A100 80GB",

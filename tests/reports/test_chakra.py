@@ -1,7 +1,5 @@
 """Chakra execution traces: what is written is read back to the schema, and by depgraph itself."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 
@@ -75,7 +73,14 @@ def test_nodes_take_as_long_as_alone(program, tmp_path):
     _, (_, second) = read(tmp_path / "two.et")
     # Its other block starts with the first kernel; the one that reads waits for that to end.
     assert (second["data_deps"], second.get("start_time_micros", 0)) == ([0], 0)
-    assert (second["duration_micros"], second["attr"]["duration_us"]) == (1, 1.0)
+    assert (second["duration_micros"], second["attr"]["duration_instructions"]) == (1, 1.0)
+
+
+def test_counts_are_no_times(program, sample_store, tmp_path):
+    words = "export", sample_store.path, "--what", "schedule", "-o", tmp_path / "it.et"
+    assert "durations are instructions, which readers take for microseconds" in program(*words).err
+    with pytest.raises(ProfileError, match=r"durations are instructions, no times.*--timing"):
+        read_profile(tmp_path / "it.et")
 
 
 def test_raw_alone(exported):
@@ -96,7 +101,8 @@ def test_depgraph_reads_its_own(exported, timed_store, program):
 
 def node(**more):
     """Return a node as PyTorch's converter writes it, without a start."""
-    attributes = {"is_cpu_op": whole(27, more.pop("cpu", 0)), "stream": whole(9, 7)}
+    stream = more.pop("stream", whole(9, 7))
+    attributes = {"is_cpu_op": whole(27, more.pop("cpu", 0)), "stream": stream}
     fields = b"".join(embedded(10, embedded(1, n) + v) for n, v in attributes.items())
     name = more.pop("name", "kernel")
     return embedded(2, name) + whole(3, more.pop("type", 4)) + whole(7, 5) + fields
@@ -116,6 +122,22 @@ def test_nodes_of_the_host_are_left_out(tmp_path):
     assert profile.start is None
     assert profile.skipped == {"nodes of the host, copies and metadata": 2}
     assert any("whole microseconds" in note for note in profile.notes)
+
+
+def test_a_stream_may_be_a_number_of_any_kind(tmp_path):
+    from depgraph.reports.export.protobuf import real
+
+    kinds = whole(13, 5), whole(11, 6), real(3, float("inf"))
+    nodes = [node(name=f"k{n}", stream=value) for n, value in enumerate(kinds)]
+    (tmp_path / "it.et").write_bytes(METADATA + b"".join(map(delimited, nodes)))
+    assert read_profile(tmp_path / "it.et").stream.tolist() == [5, 6, -1]
+
+
+def test_a_node_that_is_there_twice_is_refused(tmp_path):
+    twice = delimited(whole(1, 4) + node())
+    (tmp_path / "it.et").write_bytes(METADATA + twice + twice)
+    with pytest.raises(ProfileError, match="node 4 is there twice"):
+        read_profile(tmp_path / "it.et")
 
 
 def test_a_cut_file_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from depgraph.errors import OutputExistsError
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.graph.pairs import labelled_edges
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.baselines import serial
 from depgraph.reports.export.tables import (
     write_edges,
     write_kernel_graph,

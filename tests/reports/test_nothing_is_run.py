@@ -1,23 +1,21 @@
 """Reports write what analysis has worked out: no simulator, no prediction, once it has answered."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
 
 import depgraph
-from depgraph.analysis import compare_mechanisms, outcome, predictions, side_by_side
+from depgraph.analysis import findings, outcome, side_by_side
 from depgraph.analysis.answer import answer_bound, answer_mechanisms, program_results
 from depgraph.analysis.cusync_policies import cheapest_policies
+from depgraph.analysis.study import timeline_of
 from depgraph.analysis.suite import Suite
 from depgraph.cli.notebook import Bounds, Mechanisms, Reported
-from depgraph.mechanisms import find_mechanisms, predicted_time, serial
+from depgraph.mechanisms import base, baselines, find_mechanisms, predicted_time
 from depgraph.parsers.profiles import read_profile
 from depgraph.reports.export import perfetto
-from depgraph.reports.page.folder import write_report
+from depgraph.reports.page.folder import suite_folder, write_report, write_suite
 from depgraph.reports.page.study_report import study_report
-from depgraph.reports.page.suite_folder import suite_folder, write_suite
 from depgraph.reports.tables.answer_report import answer_report
 from depgraph.reports.tables.buffer_table import buffers_report
 from depgraph.reports.tables.diff_tables import diff_report
@@ -25,23 +23,23 @@ from depgraph.reports.tables.mechanism_tables import policies_report
 from depgraph.reports.tables.render import render
 from depgraph.reports.tables.suite_table import suite_report
 from depgraph.samples import KERNEL_TIMES, sample_path
-from depgraph.scenario import contention, work_alone
+from depgraph.scenario import contention
 from depgraph.schedule import simulate
 
 FORMS = ("table", "json", "csv", "markdown")
 RUNS = [
     simulate.run_rules,
     simulate.event_schedule,
-    serial.serial,
-    serial.serial_schedule,
+    baselines.serial,
+    baselines.serial_schedule,
     contention.run_contended,
     contention.contended_bound,
     contention.contended_serial,
-    work_alone.work_of_blocks,
-    compare_mechanisms.run_mechanism,
+    contention.work_of_blocks,
+    base.run_mechanism,
     predicted_time.predicted_time,
     outcome.limits_of,
-    predictions.predict,
+    findings.predict,
     predicted_time.predicted_chain,
     predicted_time.predicted_schedule,
     side_by_side.side_by_side,
@@ -123,7 +121,7 @@ def test_no_study_is_worked_out_again(scenario, nothing_runs, tmp_path):
 def test_nothing_else_is_worked_out_again(scenario, nothing_runs, tmp_path):
     sized = scenario.on(8)
     policies, renaming = cheapest_policies(sized), depgraph.study_renaming(sized)
-    timeline = depgraph.analysis.timeline.timeline_of(sized, depgraph.serial(sized))
+    timeline = timeline_of(sized, depgraph.serial(sized))
     nothing_runs()
     assert render(policies_report(policies, sized), "table")
     assert render(buffers_report(renaming, sized, []), "table")

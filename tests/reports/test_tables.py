@@ -19,7 +19,8 @@ from depgraph.analysis.study import study
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.tables.diff_tables import diff_report
 from depgraph.reports.tables.render import SCREEN, WIDTH, render
-from depgraph.reports.tables.table import Column, Report, Table, shorten, show_bytes, show_number
+from depgraph.reports.tables.table import Column, Report, Table, shorten
+from depgraph.system.text import show_bytes, show_number
 
 GOLDEN = Path(__file__).parent / "golden_text"
 NAMES = [
