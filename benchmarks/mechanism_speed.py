@@ -12,12 +12,12 @@ import time
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import SmResources
 from depgraph.graph.builder import assemble
 from depgraph.graph.program import Kernel
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
+from depgraph.mechanisms.base import run_mechanism
 from depgraph.scenario.scenario import Scenario
 from depgraph.timing.durations import Durations
 

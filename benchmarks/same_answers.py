@@ -95,7 +95,7 @@ def cases() -> Iterator[tuple[str, Path, Path | None]]:
 def run(words: list[str], folder: Path) -> tuple[int, str, str]:
     """Run a command in a folder; return its exit code and what it printed."""
     from depgraph.cli.app import main
-    from depgraph.cli.first_run import FIRST_RUN
+    from depgraph.cli.progress import FIRST_RUN
 
     out, err = io.StringIO(), io.StringIO()
     os.chdir(folder)

@@ -5,32 +5,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
 import depgraph as package
-from depgraph.analysis.hint_sweep import HintSweep, sweep_hints
 from depgraph.cli.app import COMMANDS, depgraph
 from depgraph.cli.commands.reproduce import packaged
 from depgraph.parsers import open_trace
-from depgraph.parsers.profiles import read_profile
 from depgraph.reports.plots import schedules
-from depgraph.reports.plots.hint_sweep import plot as plot_hints
 from depgraph.reports.plots.style import house_style, save
-from depgraph.reports.tables.hint_sweep_table import hint_sweep_report
 from depgraph.reports.tables.render import render
 from depgraph.reports.tables.reproduced_table import reproduction_report
-from depgraph.reproduce.experiments import EXPERIMENTS, reproduce
+from depgraph.reproduce.papers import EXPERIMENTS, reproduce
 from depgraph.samples import KERNEL_TIMES, sample_path
-from depgraph.scenario.of_store import Request
-from depgraph.scenario.scenario import Scenario
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
 
 DOCS = Path(__file__).resolve().parent
-HINTS = DOCS / "hints.md"
 PICTURE = DOCS / "kernels-over-time.svg"
 REPRODUCED = DOCS / "reproduced.md"
 WIDTH = 92
@@ -106,43 +98,6 @@ def reproduced_page() -> str:
     return "\n".join(["# Reproduced", "", about, "", *map(reproduced, EXPERIMENTS)])
 
 
-def hint_sweep(sort: str) -> HintSweep:
-    """Return what ``depgraph sweep-hints --filter SORT`` finds of the packaged trace."""
-    with TemporaryDirectory() as folder:
-        store = package.extract(open_trace(sample_path()), f"{folder}/gru_train.out")
-        request = Request(
-            times=sample_path(KERNEL_TIMES), read_profile=read_profile, contention="none"
-        )
-        scenario = Scenario.of_store(store, request)
-        return sweep_hints([("gru_train", scenario)], (8, 16, 32, 64, 132), sort=sort)
-
-
-def hints_page(ring: HintSweep, counting: HintSweep) -> str:
-    """Return the page on what a kilobyte of filter buys."""
-    about = (
-        "Software can say with each launch what it may touch, and the stream scheduler can find "
-        "dependences by looking that up in a filter of what unfinished kernels may touch "
-        "([`dataflow-hints`](mechanisms.md#what-single-rows-do)). `depgraph sweep-hints` runs "
-        "that for filters of all sizes. Here it is for the packaged trace, a training step of a "
-        "small GRU cell, on 8 to 132 SMs, without launch costs; a look-up takes a cycle a key. "
-        "Other programs may bend elsewhere: give the command your own stores."
-    )
-    parts = ["# What a kilobyte of filter buys", about]
-    for title, sweep in (("A ring of filters", ring), ("One counting filter", counting)):
-        report = hint_sweep_report(sweep)
-        shown = replace(report, tables=report.tables[:2], notes=())
-        parts += [f"## {title}", render(shown, "markdown").rstrip()]
-        if sweep is ring:
-            parts.append("![Speedup by kilobytes of filter, by grain of hints](hints.svg)")
-    parts.append(
-        "A ring has a filter for each of 32 kernels and knows whose says yes; one counting filter "
-        "does not, so that a block it says yes to waits for all kernels that were unfinished. "
-        "That costs more than any size of filter makes good: independent branches are admitted "
-        "together, and each looks as if it depended on the others."
-    )
-    return "\n\n".join(parts) + "\n"
-
-
 def pages() -> dict[Path, str]:
     """Return every generated page."""
     found = {DOCS / "commands" / f"{name}.md": command_page(name) for name in COMMANDS}
@@ -156,8 +111,3 @@ if __name__ == "__main__":
         path.write_text(text, encoding="utf-8")
     REPRODUCED.write_text(reproduced_page(), encoding="utf-8")
     PICTURE.write_text(picture()[0], encoding="utf-8")
-    with TemporaryDirectory() as folder, house_style():
-        ring, counting = hint_sweep("ring"), hint_sweep("counting")
-        save(plot_hints(ring), Path(folder))
-        (DOCS / "hints.svg").write_bytes((Path(folder) / "hints.svg").read_bytes())
-        HINTS.write_text(hints_page(ring, counting), encoding="utf-8")

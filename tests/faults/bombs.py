@@ -116,6 +116,16 @@ def tiles(n):
     )
 
 
+def halves(name, n):
+    """Return sectors of which blocks read and write one half each."""
+    rows = np.zeros(n, SECTORS)
+    rows["number"] = (1 << 25) + np.arange(n)
+    rows["block"] = np.arange(n) * 1000 // n
+    rows["launch"] = rows["accesses"] = 1
+    rows["read"] = rows["written"] = 0xFFFF
+    return deflated(name, rows.tobytes())
+
+
 def maps():
     found = np.zeros(LIMIT // 16 // MAPS.itemsize, MAPS)
     found["at"] = np.arange(len(found))
@@ -131,7 +141,7 @@ BOMBS = {
     ),
     "events by bzip2 that lie": lambda: archive(
         plain("about.json", ABOUT),
-        Member("events.jsonl", bz2.compress(bytes(512 * MB)), 4096, BZIP2),
+        Member("events.jsonl", bz2.compress(bytes(300 * MB)), 4096, BZIP2),
     ),
     "events, nested": lambda: of_events(b'{"a":' * 100_000),
     "manifest, nested": lambda: archive(
@@ -142,17 +152,23 @@ BOMBS = {
     "table of zeros, as large as may be": lambda: of_one_kernel(
         deflated(FIRST, bytes(LIMIT // 6 // SECTORS.itemsize * SECTORS.itemsize))
     ),
-    "a million members": lambda: archive(
-        plain("about.json", ABOUT), *(plain(f"sectors/{n:07d}", b"") for n in range(1_000_000))
+    "300 thousand members": lambda: archive(
+        plain("about.json", ABOUT), *(plain(f"sectors/{n:07d}", b"") for n in range(300_000))
     ),
     "members of an event": lambda: of_events(
         b'{"event":"recording",%s}' % b",".join(b'"%x":0' % i for i in range(100_000))
     ),
     "a grid of 2 billion blocks": lambda: of_one_kernel(grid=[(1 << 31) - 1, 1, 1]),
     "tiles of too many rows": lambda: tiles(100_000),
+    "tiles of 4 million rows": lambda: tiles(250),
     "maps": maps,
 }  # fmt: skip
 LARGE = {
+    "tiles of 16 million rows": lambda: tiles(1000),
+    "sectors of four kernels": lambda: of_events(
+        lines([KERNEL | {"number": n, "grid": [1000, 1, 1]} for n in range(1, 5)]),
+        *(halves(f"sectors/{n:07d}", LIMIT // 6 // SECTORS.itemsize) for n in range(1, 5)),
+    ),
     "members, as many as may be": lambda: archive(
         plain("about.json", ABOUT),
         *(plain(f"sectors/{n:07d}", b"") for n in range(LIMIT // 16 // 62)),

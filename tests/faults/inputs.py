@@ -258,6 +258,15 @@ def file_name(name):
     return endings.get(name, "trace")
 
 
+def write_trace(folder, name, packing="plain"):
+    """Write a trace with the files beside it; return its path."""
+    for file, text in kernel_files(name).items():
+        (folder / file).write_bytes(text)
+    path = folder / file_name(name)
+    path.write_bytes(PACKERS[packing](traces()[name]))
+    return path
+
+
 # Text that users write
 
 

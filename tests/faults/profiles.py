@@ -38,9 +38,9 @@ def kineto():
     return json.dumps({**document, "baseTimeNanoseconds": 1000}, indent=1).encode()
 
 
-def _csv(rows):
+def _csv(rows, quoting=csv.QUOTE_MINIMAL):
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    csv.writer(out, lineterminator="\n", quoting=quoting).writerows(rows)
     return out.getvalue()
 
 
@@ -79,19 +79,14 @@ def ncu():
         [i, 5, name, 7, "(32, 1, 1)", f"({BLOCKS}, 1, 1)", duration / 1000]
         for i, (name, _, duration) in enumerate(times()[:KERNELS])
     ]
-    return f"==PROF== Connected\n{_csv([head, [*[''] * 6, 'us'], *rows])}".encode()
+    return f"==PROF== Connected\n{_csv([head, [*[''] * 6, 'us'], *rows], csv.QUOTE_ALL)}".encode()
 
 
 def ncu_details():
     head = [
-        "ID",
-        "Process ID",
-        "Kernel Name",
-        "Section Name",
-        "Metric Name",
-        "Metric Unit",
+        "ID", "Process ID", "Kernel Name", "Section Name", "Metric Name", "Metric Unit",
         "Metric Value",
-    ]
+    ]  # fmt: skip
     rows = [
         row
         for i, (name, _, duration) in enumerate(times()[:KERNELS])
@@ -100,7 +95,7 @@ def ncu_details():
             [i, 5, name, "Launch", "Registers Per Thread", "register/thread", 32],
         )
     ]
-    return _csv([head, *rows]).encode()
+    return _csv([head, *rows], csv.QUOTE_ALL).encode()
 
 
 def simulator_times():

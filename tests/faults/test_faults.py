@@ -33,11 +33,7 @@ WHOLE = [
 
 @pytest.mark.parametrize(("name", "packing"), WHOLE)
 def test_undamaged_traces_are_read(tmp_path, name, packing):
-    for file, text in inputs.kernel_files(name).items():
-        (tmp_path / file).write_bytes(text)
-    path = tmp_path / inputs.file_name(name)
-    path.write_bytes(inputs.PACKERS[packing](inputs.traces()[name]))
-    extraction = analyse(open_trace(path), jobs=1)
+    extraction = analyse(open_trace(inputs.write_trace(tmp_path, name, packing)), jobs=1)
     assert extraction.metadata["warnings"] == {}
     assert sum(k.accesses for k in extraction.kernels) > 0
 
@@ -45,16 +41,12 @@ def test_undamaged_traces_are_read(tmp_path, name, packing):
 @pytest.mark.parametrize("name", readings.TRACES)
 def test_slow_readings_of_whole_traces(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    for file, text in inputs.kernel_files(name).items():
-        (tmp_path / file).write_bytes(text)
-    data = inputs.traces()[name]
-    path = tmp_path / inputs.file_name(name)
-    path.write_bytes(data)
+    path = inputs.write_trace(tmp_path, name)
     given = tmp_path if name == "chain kernel" else path
     store = depgraph.extract(open_trace(given), tmp_path / "out")
     its_format, read = readings.TRACES[name]
     assert store.metadata["format"] == its_format
-    assert read(data, tmp_path) == edges_in(store.path)
+    assert read(path.read_bytes(), tmp_path) == edges_in(store.path)
 
 
 @pytest.mark.parametrize("name", readings.PROFILES)

@@ -1,7 +1,5 @@
 """The programs in benchmarks/ run, and their page takes their tables."""
 
-from __future__ import annotations
-
 import lzma
 import os
 import runpy
@@ -17,7 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 pytestmark = pytest.mark.jit_only
 
 
-def output_of(*arguments: str | Path) -> str:
+def output_of(*arguments):
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -43,7 +41,7 @@ def output_of(*arguments: str | Path) -> str:
         ("against_dataframes.py", "pandas"),
     ],
 )
-def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> None:
+def test_a_program_prints_its_table(program, row, tmp_path):
     printed = output_of(
         BENCHMARKS / program, "--quick", "--data", tmp_path / "none", "--work", tmp_path
     )
@@ -54,13 +52,14 @@ def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_has_the_table_of_the_recorded_suite() -> None:
-    assert output_of(BENCHMARKS / "suite_page.py", "--check") == ""
+@pytest.mark.parametrize("program", ["suite_page.py", "hints_page.py"])
+def test_a_page_has_the_tables_of_what_is_packaged(program):
+    assert output_of(BENCHMARKS / program, "--check") == ""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured() -> None:
+def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured():
     printed = output_of(BENCHMARKS / "validation" / "children.py")
     head, best, *_ = printed.split("\n\n")
     assert "77 runs with children" in head
@@ -73,7 +72,7 @@ def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured() -> 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", ["h100_sxm", "h200"])
-def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> None:
+def test_the_errors_that_reports_quote_are_those_of_this_version(model):
     program = (
         "import sys; sys.path[:0] = sys.argv[1:3]; import families;"
         "print(*(each.to_toml() for each in families.errors(sys.argv[3])), sep='\\n')"
@@ -83,7 +82,7 @@ def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> 
     assert printed.strip() in file.read_text(encoding="utf-8")
 
 
-def test_a_large_log_numbers_its_launches_on(tmp_path: Path, sample_trace: Path) -> None:
+def test_a_large_log_numbers_its_launches_on(tmp_path, sample_trace):
     large = tmp_path / "large.log"
     output_of(BENCHMARKS / "make_large_log.py", sample_trace, large, "50")
     text = large.read_bytes()
@@ -96,7 +95,7 @@ def test_a_large_log_numbers_its_launches_on(tmp_path: Path, sample_trace: Path)
         assert text.count(b"grid_launch_id %d " % (25 + launch)) == before
 
 
-def test_tables_go_between_the_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_go_between_the_marks(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     replace_tables = runpy.run_path(str(BENCHMARKS / "pages.py"))["replace_tables"]
     page = "a\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nb\n"
@@ -107,6 +106,6 @@ def test_tables_go_between_the_marks(monkeypatch: pytest.MonkeyPatch) -> None:
         replace_tables("a\n", "new")
 
 
-def test_the_page_has_the_marks() -> None:
+def test_the_page_has_the_marks():
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert page.count("<!-- tables: begin -->") == page.count("<!-- tables: end -->") == 1

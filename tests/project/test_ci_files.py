@@ -1,7 +1,5 @@
 """The action, the workflow, the conda recipe and the release, as far as no service is needed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,6 @@
 """The documentation tells the truth: every command and its output, every example, every page."""
 
 import contextlib
-import html
 import importlib.util
 import io
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from depgraph.cli.first_run import FIRST_RUN
+from depgraph.cli.progress import FIRST_RUN
 from depgraph.samples import KERNEL_TIMES, sample_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,16 +39,6 @@ def test_generated_pages_are_what_the_program_says():
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     assert outdated == [], "run: python docs/_generate.py"
-
-
-@pytest.mark.jit_only
-def test_the_page_on_filters_is_what_the_program_says():
-    module = generator()
-    ring, counting = module.hint_sweep("ring"), module.hint_sweep("counting")
-    assert module.HINTS.read_text(encoding="utf-8") == module.hints_page(ring, counting)
-    assert max(c.most for c in counting.curves) < min(max(c.speedup) for c in ring.curves)
-    drawn = (DOCS / "hints.svg").read_text(encoding="utf-8")
-    assert html.escape(" ".join(ring.sentences), quote=False) in drawn
 
 
 @pytest.mark.jit_only

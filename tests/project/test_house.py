@@ -1,7 +1,5 @@
 """The house stays in order: names and sizes that a reader can hold, and rooms on their floors."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 

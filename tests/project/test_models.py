@@ -1,7 +1,5 @@
 """Public models: which are there, how others put operators on streams, and the page's tables."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from itertools import pairwise
@@ -132,7 +130,8 @@ ROWS = [
     row("a", "re-edged", captured=True, plain_call_us=20.0, call_us=10.0, nodes=3, graph="free"),
     row("b", "plain", captured=True, plain_call_us=20.0, call_us=20.0, nodes=3, graph="plain"),
     row("c", "refused", captured=True, why="draws random numbers on the CPU"),
-    row("d", "refused", captured=False, why="x", not_captured="a.py:3: x.item()"),
+    row("d", "refused", captured=False, why="cannot be captured: /v/site-packages/a.py:3: x.item()",
+        not_captured="CUDA error"),
     row("e", "error", why="exit code 1"),
     row("f", "re-edged", captured=True, plain_call_us=9.0, call_us=1.0, nodes=3, graph="free")
     | {"alone": False},
@@ -140,8 +139,10 @@ ROWS = [
     {
         **row("a", ""), "kind": "peers",
         "ways": {
-            "ours": {"us": 10.0, "bits_equal": True}, "ours, compiled": {"why": "no compiler"},
-            "eager": {"us": 40.0, "bits_equal": True}, "max-autotune": {"us": 5.0},
+            "ours": {"us": 10.0, "bits_equal": True, "graph": "free", "graph_us": 8.0},
+            "ours, compiled": {"why": "no compiler"},
+            "eager": {"us": 40.0, "bits_equal": True}, "torch.compile": {"us": 6.0},
+            "max-autotune": {"us": 5.0},
         },
     },
 ]  # fmt: skip
@@ -154,10 +155,15 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
     assert "| calls | fp32 | 1 | 6 | 5 | 4 (80 %) | 3 | 1 | 2.00x |" in text
     assert "| f |  | calls | fp32 | 1 | 3 | - | - | - | free |" in text
     assert "| c |  | calls | fp32 | 1 | - | - | - | - | draws random numbers on the CPU |" in text
-    assert "| a | 10.0 | - | 40.0 | (5.0) |" in text
+    assert (
+        "| d |  | calls | fp32 | 1 | - | - | - | - | cannot be captured: a.py:3: x.item() |" in text
+    )
+    assert "| a | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
+    assert "| the best of torch.compile | 0.50x | a |" in text
     assert "| eager | 4.00x | none |" in text
     assert "| max-autotune | 0.50x | a |" in text
     assert "- a, ours, compiled: no compiler" in text
+    assert "- a, ours: the graph (free) takes 8.0 us by itself; the rest are guards" in text
 
 
 def test_the_page_gets_its_tables_and_a_figure(program, tmp_path):

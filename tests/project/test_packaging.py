@@ -15,12 +15,16 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/ci/", "samples/README.md", "samples/timing/overlap/",
-    "samples/validation/hardware.cu", "samples/validation/children.cu",
+    "samples/validation/hardware.cu", "samples/validation/children.cu", "samples/validation/pdl.cu",
     "samples/validation/README.md", "samples/suite/README.md", "samples/suite/recorded.json",
+    "samples/suite/launching.json", "samples/suite/hints.csv.xz",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-hardware",
     "samples/validation/measured/h100-unseen", "samples/validation/measured/h200",
     "samples/validation/measured/predicted.csv", "samples/simulator/README.md",
-    "samples/models/measured/",
+    "samples/models/measured/", "samples/papers/flashoverlap.csv", "samples/papers/flux.csv",
+    "samples/workloads/decode_layers.toml", "samples/workloads/inception_block.toml",
+    "samples/workloads/launches_", "samples/workloads/uneven_tiles.toml",
+    "samples/workloads/whole_waves.toml", "depgraph/system/x86-64-v3/",
 )  # fmt: skip
 
 

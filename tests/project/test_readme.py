@@ -1,7 +1,5 @@
 """What README shows is what the program prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -14,7 +12,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 @pytest.mark.jit_only
-def test_the_output_in_readme_is_that_of_the_demo(tmp_path: Path) -> None:
+def test_the_output_in_readme_is_that_of_the_demo(tmp_path):
     text = README.read_text(encoding="utf-8")
     (shown,) = re.findall(
         r"depgraph demo`: begin -->(.*)<!-- .*depgraph demo`: end", text, re.DOTALL

@@ -1,7 +1,5 @@
 """The recipes of docs/extending.md work as they are written: format, mechanism, event, report."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -101,7 +99,9 @@ def patch(checkout, diff):
     path.write_text(text, encoding="utf-8")
 
 
-def test_a_kind_of_event(extended):
+@pytest.fixture
+def with_an_event(extended):
+    """Return what the recipe of an event says to run, and what runs it."""
     checkout, run = extended
     recipe = section("A kind of event")
     diffs = fences(recipe, "diff")
@@ -109,8 +109,17 @@ def test_a_kind_of_event(extended):
     for diff in diffs:
         patch(checkout, diff)
     (use,) = fences(recipe, "python")
+    return use, run
+
+
+def test_a_kind_of_event(with_an_event):
+    use, run = with_an_event
     assert re.fullmatch(r"all are answered after \d+ \w+\n", run("-c", use))
-    # What is interpreted as well as what is compiled.
+
+
+@pytest.mark.slow
+def test_a_kind_of_event_is_compiled_as_it_is_interpreted(with_an_event):
+    use, run = with_an_event
     compiled = f"from depgraph.system.compiled import compile_always\ncompile_always()\n{use}"
     assert run("-c", compiled.replace("requests.out", "compiled.out")) == run(
         "-c", use.replace("requests.out", "again.out")
@@ -157,6 +166,7 @@ def test_a_package_of_its_own(tmp_path):
     assert run("extract", "copies.ranges", "-q").returncode == 0
     rows = run("bound", "--sms", "8", "--mechanism", "serial,two-at-a-time", "--format", "json")
     assert "two-at-a-time" in rows.stdout
+    assert "two-at-a-time" in run("mechanisms").stdout
     export = ("export", "--what", "scenario", "-o", "kernels.txt", "--to")
     assert run(*export, "kernel-list").returncode == 0
     assert (tmp_path / "kernels.txt").read_text() == "copy\n"

@@ -72,6 +72,16 @@ def event(number, *, grid=(4, 1, 1), name="k", stream=0):
     }  # fmt: skip
 
 
+def completion(launch, status="complete"):
+    """Return what the receiver writes behind the records of a launch."""
+    is_whole = status == "complete"
+    return {
+        "type": "capture_completion", "version": 1, "grid_launch_id": launch, "status": status,
+        "kernel_completed": True, "channel_drained": is_whole, "trace_records_written": 7,
+        "dropped_records": 0 if is_whole else 3, "errors": [] if is_whole else ["dropped"],
+    }  # fmt: skip
+
+
 def ndjson(*records):
     return b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in records)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from random_programs import programs
 
-from depgraph.graph.launches import JOINS, DeviceLaunches
+from depgraph.graph.program import JOINS, DeviceLaunches
 
 _KINDS = {
     "block": (np.int64, 0), "at": (np.float64, 0.5), "warp": (np.int64, -1),

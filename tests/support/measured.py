@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
@@ -21,16 +22,41 @@ def small_programs() -> list[MeasuredProgram]:
     return [_in_half(program, i % 2) for i, program in enumerate(found)]
 
 
+def short_programs() -> list[MeasuredProgram]:
+    """Return programs of short kernels: fans, and branches with edges between them."""
+    found = []
+    for blocks, time in ((1, 1.2), (40, 5.0), (90, 9.0)):
+        kernel = MeasuredKernel("k", (blocks, 1, 1), (256, 1, 1), 64, 0, time)
+        for n in (3, 6, 12):
+            found.append(_program(f"fan{n}-{blocks}", "fan", [kernel] * n, []))
+            fork = [(0, i + 1) for i in range(n)]
+            join = [(i + 1, n + 1) for i in range(n)]
+            found.append(
+                _program(f"diamond{n}-{blocks}", "diamond", [kernel] * (n + 2), fork + join)
+            )
+    return [_in_half(program, i // 2 % 2) for i, program in enumerate(found)]
+
+
+def programs_of_classes() -> list[MeasuredProgram]:
+    """Return fans of kernels of each class."""
+    found = []
+    for name in ("sgemm", "conv", "flash_fwd", "softmax"):
+        for blocks, time in ((60, 20.0), (132, 25.0), (400, 30.0), (900, 60.0)):
+            kernel = MeasuredKernel(name, (blocks, 1, 1), (256, 1, 1), 64, 0, time)
+            fans = (("fan2", 2), ("fan4", 4))
+            found += [_program(f"{f}-{name}-{blocks}", "fan", [kernel] * n, []) for f, n in fans]
+    return [_in_half(program, i // 2 % 2) for i, program in enumerate(found)]
+
+
 def _program(
     name: str, kind: str, kernels: list[MeasuredKernel], edges: list[tuple[int, int]]
 ) -> MeasuredProgram:
     serial = sum(kernel.time for kernel in kernels)
+    kernels = [replace(kernel, operation=i) for i, kernel in enumerate(kernels)]
     return MeasuredProgram(name, kind, 0, kernels, edges, serial, serial)
 
 
 def _in_half(program: MeasuredProgram, half: int) -> MeasuredProgram:
-    from dataclasses import replace
-
     return replace(program, half=half)
 
 

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from depgraph.graph.launches import JOIN_BLOCK, JOIN_KERNEL
+from depgraph.graph.program import JOIN_BLOCK, JOIN_KERNEL
 from depgraph.schedule.policy import DECIDE, INLINE
 
 END, REACHED, THROUGH, COMES, OVER = range(5)

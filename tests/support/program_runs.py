@@ -7,7 +7,7 @@ import sys
 from checkout import ROOT
 from programs import BASE, access_line, launch_line
 
-from depgraph.cli.first_run import FIRST_RUN
+from depgraph.cli.progress import FIRST_RUN
 
 LOG = b"".join(
     [

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from depgraph.recorder.times import as_trace
 from depgraph.store.companions import times_of, write_companion
-from depgraph.store.files import Checksums
 from depgraph.store.schema import OLDEST_VERSION, STORED_TABLES, TABLES
+from depgraph.store.tables import Checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
