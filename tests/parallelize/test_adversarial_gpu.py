@@ -31,7 +31,7 @@ def line_of(path, *words):
     done = subprocess.run(
         [sys.executable, path, *words], capture_output=True, text=True, check=False,
         timeout=SECONDS, cwd=path.parent, stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(path.parent)},
+        env={**os.environ, "PYTHONPATH": f"{path.parent}:{os.environ.get('PYTHONPATH', ROOT)}"},
     )  # fmt: skip
     name = words[0] if words else path.stem
     found = [line for line in done.stdout.splitlines() if line.startswith(f"{name}: ")]
