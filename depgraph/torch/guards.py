@@ -384,11 +384,9 @@ class _Look:
             "item_of": item_of,
         }
         tests = "\n        and ".join(["[*map(len, counted)] == sizes", *self._tests])
-        known = ", ".join(f"{name}={name}" for name in held)
-        text = f"def look({known}):\n    return (\n        {tests}\n    )\n"
-        scope = dict(held)
-        exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
-        look: Callable[[], bool] = scope["look"]
+        # Globals: a frame of hundreds of variables may need memory of its own in each call.
+        exec(f"def look():\n    return (\n        {tests}\n    )\n", held)  # noqa: S102 - names made here
+        look: Callable[[], bool] = held["look"]
         return look
 
 
