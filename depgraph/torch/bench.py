@@ -53,6 +53,13 @@ def copied(named: Sequence[tuple[str, Any]]) -> list[Result]:
         return [Result(name, tensor.detach().clone()) for name, tensor in named]
 
 
+def begin_with(state: Sequence[tuple[str, Any]], left: Sequence[Result]) -> None:
+    """Let the next run begin with what another has left: the last of its results are the state."""
+    with torch.no_grad():
+        for (_, tensor), result in zip(reversed(state), reversed(left), strict=False):
+            tensor.copy_(result.tensor)
+
+
 def first_difference(
     found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None = None
 ) -> str:
@@ -200,6 +207,30 @@ def _larger(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return one | other if one.dtype is torch.bool else torch.maximum(one, other)
+
+
+def moved(
+    first: Sequence[Result],
+    again: Sequence[Result],
+    rounded: Sequence[Sequence[Result]],  # of several runs: one may give the same by chance
+    spread: Any,
+) -> list[Any] | None:
+    """Return by how much rounding moves results; None where they move by themselves, too."""
+    # Where runs of the function differ by more than those of its graph, something else does it.
+    for new, old, slack in _unlike(again, first, spread):
+        if not (old.tensor.is_floating_point() or old.tensor.is_complex()):
+            return None
+        share = _TIMES_ROUNDED * torch.finfo(old.tensor.dtype).eps
+        usual = share * _magnitudes(old.tensor).norm()
+        usual += 0.0 if slack is None else _TIMES_SPREAD * slack.norm()
+        if bool(_apart(new.tensor, old.tensor).norm() > usual):
+            return None
+    found = spread_of([first, *rounded])
+    return found and [
+        slack if slack is None or slack.dtype is torch.bool
+        else slack.nan_to_num(0.0, 0.0, 0.0)  # of what overflows nothing is known
+        for slack in found
+    ]  # fmt: skip
 
 
 class Bench:

@@ -15,8 +15,8 @@ from depgraph.apply.plan import PLAIN
 from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.torch.arguments import own_copies
-from depgraph.torch.bench import copied
-from depgraph.torch.checking import Checker, varied
+from depgraph.torch.bench import begin_with, copied, moved
+from depgraph.torch.checking import Checker, rounded, varied
 from depgraph.torch.choose import guards_of
 from depgraph.torch.operator_log import OperatorLog
 from depgraph.torch.parallelized import Outputs
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_CHECKED = 4  # graphs, the fastest first
 _VARIATIONS = 2
+_ROUNDINGS = 3
 _PROFILED = 5  # replays
 _NO_FASTER = 0.99
 
@@ -88,7 +89,7 @@ class Check:
         checker = runs.checker(base)
         verdicts.inputs = len(runs.inputs)
         verdicts.varies = checker.varies
-        if wrong := checker.differs_from(function):
+        if wrong := checker.differs_from(function, partial(runs.rounding, function)):
             message = f"as a graph it gives other results than {prepared.name} itself: {wrong}"
             raise ApplyError(message, self._what_differs(base))
         best = self._fastest(plain, base)
@@ -199,13 +200,29 @@ class Runs:
         for leaves in self.inputs:
             if self._draws:
                 prepared.undo()
-            given = own_copies(leaves)
-            outputs = prepared.arguments.call(prepared.function, given)
-            gradients = [tensor.grad for tensor, _ in self._plain.gradients]
-            found.append(copied(self._named(outputs, gradients, given)))
+            found.append(self._called(own_copies(leaves)))
         torch.cuda.synchronize(prepared.device)
         prepared.undo()
         return found
+
+    def _called(self, leaves: list[Any]) -> list[Result]:
+        """Return what the function itself leaves of one call."""
+        outputs = self._prepared.arguments.call(self._prepared.function, leaves)
+        gradients = [tensor.grad for tensor, _ in self._plain.gradients]
+        return copied(self._named(outputs, gradients, leaves))
+
+    def rounding(self, function: Sequence[Sequence[Result]], place: int, spread: Any) -> Any:
+        """Return by how much a call's results move where its inputs are rounded."""
+        # A sum that is zero but for rounding is something else wherever one is rounded otherwise.
+        found: list[list[Result]] = []
+        for times in range(1 + _ROUNDINGS):
+            leaves = [rounded(leaf, times) for leaf in self.inputs[place]]
+            self._prepared.undo()
+            if place and not self._draws:
+                begin_with(self._state, function[place - 1])
+            found.append(self._called(self._prepared.arguments.alike(leaves)))
+        self._prepared.undo()
+        return moved(function[place], found[0], found[1:], spread)
 
     def _named(
         self, outputs: Any, gradients: Sequence[Any], arguments: Sequence[Any]

@@ -11,7 +11,9 @@ import torch
 
 from depgraph.apply.order import adversarial_orders, chain, masks_of, reduced
 from depgraph.apply.verdicts import Verdict
+from depgraph.torch.arguments import own_copy
 from depgraph.torch.bench import (
+    begin_with,
     copied,
     first_difference,
     not_close,
@@ -158,6 +160,22 @@ def _bound_in(call: Call, name: str, *, is_mask: bool) -> int:
     return 0
 
 
+def rounded(leaf: Any, times: int = 1) -> Any:
+    """Return an input whose numbers are rounded some times, towards zero; not of half precision."""
+    made = own_copy(leaf)
+    if isinstance(leaf, torch.Tensor) and leaf.dtype in {torch.float32, torch.float64}:
+        with torch.no_grad():
+            for _ in range(times):
+                made.copy_(torch.nextafter(made, torch.zeros_like(made)))
+    return made
+
+
+def _unlike_function(
+    begun: Sequence[Result], mine: Sequence[Result], its: Sequence[Result], slack: Any
+) -> str:
+    return not_close(mine, its, slack) or other_changes(begun, mine, its, slack)
+
+
 class Checker:
     """Runs graphs of one captured function on several inputs, one after another."""
 
@@ -196,7 +214,12 @@ class Checker:
         """Whether runs in the captured order leave other bits each time."""
         return any(each is not None for each in self.spread)
 
-    def differs_from(self, function: Sequence[Sequence[Result]]) -> str:
+    def differs_from(
+        self,
+        function: Sequence[Sequence[Result]],
+        rounding: Callable[[int, Any], Any] = lambda *_: None,  # of a call, and how it varies:
+        # how far the function's results move where its inputs are rounded once more
+    ) -> str:
         """Say in what the captured order differs from the function itself by more than rounding."""
         # Each call begins where the function's began: training makes of rounding something else.
         with self._graph(chain(self._n), ()) as made:
@@ -204,9 +227,10 @@ class Checker:
             found = list(self._run(made, _LEFT_THERE[0], like=function, begun=begun))
             spread = self._spread(made, found, 2 * _LEFT_THERE[:1], like=function)
         for place, (mine, its, slack) in enumerate(zip(found, function, spread, strict=True)):
-            if wrong := not_close(mine, its, slack):
-                return f"call {place}: {wrong}"
-            if wrong := other_changes(begun[place], mine, its, slack):
+            wrong = _unlike_function(begun[place], mine, its, slack)
+            if wrong and (more := rounding(place, slack)) is not None:
+                wrong = _unlike_function(begun[place], mine, its, wider(slack, more))
+            if wrong:
                 return f"call {place}: {wrong}"
         return ""
 
@@ -267,18 +291,13 @@ class Checker:
         self._restore()
         for place, call in enumerate(self._calls[:most]):
             if like and place:
-                self._begin_with(like[place - 1])
+                begin_with(self._state, like[place - 1])
             call()
             if begun is not None:
                 begun.append(copied(self._state))
             self._fill(value)
             self._launch(made)
             yield copied(self._results())
-
-    def _begin_with(self, left: Sequence[Result]) -> None:
-        with torch.no_grad():
-            for (_, tensor), result in zip(reversed(self._state), reversed(left), strict=False):
-                tensor.copy_(result.tensor)
 
     def _wrong(self, made: Any, value: int, most: int | None = None) -> str:
         for place, found in enumerate(self._run(made, value, most)):

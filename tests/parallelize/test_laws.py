@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 from depgraph.apply.order import chain, masks_of, reduced  # noqa: E402
 from depgraph.apply.plan import Layout, make_plan  # noqa: E402
-from depgraph.torch.bench import copied, not_close, other_changes  # noqa: E402
-from depgraph.torch.checking import Checker  # noqa: E402
+from depgraph.torch.bench import copied, moved, not_close, other_changes  # noqa: E402
+from depgraph.torch.checking import Checker, rounded  # noqa: E402
 
 ROWS, COLUMNS = 8, 16
 
@@ -248,6 +248,40 @@ def test_rounding_that_grows_from_call_to_call_is_no_difference():
             function.append(copied(program.results(outputs)))
         assert checker.differs_from(function).startswith(wrong)
         assert bool(checker.differs_from(function)) == bool(wrong)
+
+
+def of_nothing_but_rounding(x, weights):
+    """As a gradient of a bias before a normalisation: zero, if numbers were exact."""
+    return ((x - x.mean(1, keepdim=True)) * weights).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_refused"), [(0, False), (1, True)], ids=["rounding", "its calls, too"]
+)
+def test_what_is_nothing_but_rounding_may_be_rounded_in_another_way(counts, is_refused):
+    x = torch.randn(8, 1024, generator=torch.Generator().manual_seed(0))
+    calls = iter(range(9))
+
+    def results(x, weights):
+        return copied([("bias", of_nothing_but_rounding(x, weights) + counts * next(calls))])
+
+    weights = torch.ones(1024)
+    first, again = results(x, weights), results(x, weights)
+    other = copied([("bias", of_nothing_but_rounding(x.flip(1), weights))])
+    assert not_close(other, first)
+    others = [results(rounded(x, times), weights) for times in (1, 2, 3)]
+    found = moved(first, again, others, None)
+    assert bool(found is None or not_close(other, first, found)) == is_refused
+
+
+def test_what_is_more_than_rounding_is_noticed_where_that_is_looked_at():
+    x = torch.randn(8, 1024, generator=torch.Generator().manual_seed(0))
+    weights = torch.rand(1024, generator=torch.Generator().manual_seed(1))
+    first = copied([("sum", of_nothing_but_rounding(x, weights))])
+    other = copied([("sum", of_nothing_but_rounding(rounded(x), weights))])
+    more = moved(first, first, [other], None)
+    assert more
+    assert not_close(copied([("sum", first[0].tensor * 1.01)]), first, more)
 
 
 def test_a_function_that_reads_what_was_left_in_memory_is_noticed():
