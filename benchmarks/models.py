@@ -42,6 +42,7 @@ _DRAWN = {
     _COMPILED: ["torch.compile", "reduce-overhead", "combo kernels", "max-autotune"],
 }
 _INSTALLED = re.compile(r"/\S*/(site|dist)-packages/")
+_GPU = re.compile(r"NVIDIA | \S+GB.*")  # what the names of GPUs have besides
 _TO_END = 5.0  # seconds
 _NOISE = 0.97  # of the plain graph's time
 Job = tuple[str, str, int, str]  # model, type, batch, kind
@@ -63,11 +64,10 @@ def jobs(kinds: Sequence[str], models: Sequence[str]) -> Iterator[Job]:
             yield job
 
 
-def read_rows(path: Path) -> dict[Job, dict[str, Any]]:
-    """Return the rows of a file; of several of one job the last."""
-    if not path.is_file():
-        return {}
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+def read_rows(*paths: Path) -> dict[Job, dict[str, Any]]:
+    """Return the rows of files; of several of one job the last."""
+    texts = (path.read_text(encoding="utf-8") for path in paths if path.is_file())
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
     return {(row["model"], row["type"], row["batch"], row["kind"]): row for row in rows}
 
 
@@ -202,11 +202,12 @@ def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
     ways = list(dict.fromkeys(way for row in fullest for way in row["ways"]))
     yield "## Beside what others would use\n"
     yield "Microseconds a call; in brackets where the bits are not the model's own.\n"
-    yield f"| model | {' | '.join(ways)} |"
-    yield f"|---|{'---:|' * len(ways)}"
+    yield f"| model | GPU | {' | '.join(ways)} |"
+    yield f"|---|---|{'---:|' * len(ways)}"
     for row in sorted(rows, key=lambda r: r["model"]):
         cells = [_cell(row["ways"].get(way, {})) for way in ways]
-        yield f"| {row['model']} | {' | '.join(cells)} |"
+        gpu = _GPU.sub("", row["gpu"])
+        yield f"| {row['model']} | {gpu} | {' | '.join(cells)} |"
     yield ""
     yield from _compared(rows, ways)
 
@@ -291,8 +292,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measure, or write the page, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--rows", type=Path, required=True, metavar="FILE", help="JSON, a line each"
-    )
+        "--rows", type=Path, required=True, nargs="+", metavar="FILE",
+        help="JSON, a line each; new ones are added to the first file",
+    )  # fmt: skip
     parser.add_argument(
         "--write", type=Path, metavar="PAGE", help="write the tables, measure nothing"
     )
@@ -304,17 +306,17 @@ def main(words: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(words)
     if chosen.write is not None:
         page = chosen.write.read_text(encoding="utf-8")
-        text = tables(read_rows(chosen.rows))
-        chosen.write.write_text(replace_tables(page, text), encoding="utf-8")
-        _draw(read_rows(chosen.rows), chosen.write)
+        rows = read_rows(*chosen.rows)
+        chosen.write.write_text(replace_tables(page, tables(rows)), encoding="utf-8")
+        _draw(rows, chosen.write)
         return
-    done = read_rows(chosen.rows)
+    done = read_rows(*chosen.rows)
     ends = time.monotonic() + 60 * chosen.minutes
     waiting = [job for job in jobs(chosen.kinds, chosen.models) if job not in done]
     alone = [job for job in waiting if job[3] == "peers"]
-    measure_all(alone, chosen.rows, ends, chosen.seconds, 1)
+    measure_all(alone, chosen.rows[0], ends, chosen.seconds, 1)
     beside = [job for job in waiting if job[3] != "peers"]
-    measure_all(beside, chosen.rows, ends, chosen.seconds, chosen.at_once)
+    measure_all(beside, chosen.rows[0], ends, chosen.seconds, chosen.at_once)
 
 
 if __name__ == "__main__":
