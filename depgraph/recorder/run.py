@@ -1,19 +1,14 @@
 """Running a program with the recorder in it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from depgraph.errors import RecorderError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 MOST_GPU_MEMORY = 32 << 30  # beyond it the places of a table have no numbers of 32 bits
 _PREFIX = "DEPGRAPH_RECORD_"

@@ -1,19 +1,15 @@
 """Work on the machines of a cluster, through dask.distributed and a shared file system."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.limits import MOST_JOBS, whole_number
 from depgraph.system.processes import Lost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -1,16 +1,12 @@
 """Work side by side in copies of this process: for what holds the interpreter's lock."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import TypeVar
 
 Result = TypeVar("Result")
 

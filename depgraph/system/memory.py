@@ -1,7 +1,5 @@
 """How much memory may be used."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys

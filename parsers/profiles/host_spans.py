@@ -1,20 +1,15 @@
 """What the host was doing when it launched kernels: operators, modules, lines, ranges."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.timing.profile import NOWHERE, UNKNOWN, Site, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
 MOST_SPANS = 1 << 23
 MOST_STEPS = 1 << 16

@@ -6,18 +6,15 @@ import codecs
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.compression import TraceStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 HEAD_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24

@@ -4,8 +4,6 @@ A manifest names every member with its size and digest: what is missing, unknown
 changed is refused by name. ``docs/formats/recording.md`` describes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -14,10 +12,13 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
@@ -28,12 +29,6 @@ from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
 from depgraph.system.strict_json import read_json
 from depgraph.system.text import in_short, show_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)  # the first had no pages, the first two no manifest
