@@ -33,10 +33,7 @@ def _is_watched(*, quiet: bool) -> bool:
 
 @contextmanager
 def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """Yield a function that is told how many input bytes have just been read.
-
-    Nothing is shown if stderr is not a terminal or `CI` is set.
-    """
+    """Yield what is told how many bytes were read; it is silent in CI and without a terminal."""
     if not _is_watched(quiet=quiet):
         yield lambda _: None
         return

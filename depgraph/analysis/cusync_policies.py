@@ -43,10 +43,7 @@ class Policy:
 
 
 def cheapest_policies(program: Scenario) -> list[Policy]:
-    """Find the cheapest correct policy for each pair of dependent kernels.
-
-    Fewest waits first; among equals the one that waits for the fewest blocks.
-    """
+    """Find the correct policy of the fewest waits, then blocks waited for, of each pair."""
     graph = program.graph
     policies = []
     for source, target, groups in grouped_pairs(graph):

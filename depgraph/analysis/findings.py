@@ -76,10 +76,7 @@ class Prediction:
 
 
 def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
-    """Predict what policies would be measured at, but for those that cannot be had.
-
-    Where launches cost nothing in the scenario, the GPU's model says what they do.
-    """
+    """Predict policies that can be had, launches as the GPU's model has them if they are free."""
     if scenario.has_predictions:
         _ = scenario.contended  # worked out here, so that copies with other launch costs have it
     with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:

@@ -92,10 +92,7 @@ class HintSweep:
 
     @classmethod
     def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> HintSweep:
-        """Take means over numbers of SMs and the programs that have hints at each grain.
-
-        `ModelError` if none has.
-        """
+        """Take means over sizes and programs with hints at each grain; refuse if none has any."""
         hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
         shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()
         if not shared:

@@ -117,14 +117,7 @@ def _predicted(
 
 
 def joined(one: Scenario, other: Scenario) -> Scenario:
-    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does.
-
-    Raises
-    ------
-    ModelError
-        If they are on different GPUs, their durations have different units, their launches other
-        costs, or one launches kernels from the device.
-    """
+    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does."""
     if one.resources.gpu != other.resources.gpu:
         raise ModelError(
             f"two programs share one GPU, not {one.resources.gpu.name} and "

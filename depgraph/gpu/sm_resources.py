@@ -197,10 +197,7 @@ class SmResources:
 
     @cached_property
     def binding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What is placed, and the capacity, of those resources that can ever run out first.
-
-        A resource of which no block takes a larger share than of another one never does.
-        """
+        """What is placed, and the capacity, of those resources that can ever run out first."""
         placed = self.placed
         kept = list(range(len(self.capacity)))
         for x in reversed(range(len(self.capacity))):
@@ -224,11 +221,7 @@ class SmResources:
     def work(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64], sms: float
     ) -> float:
-        """Return the time below which no schedule on `sms` SMs can stay.
-
-        The most used resource decides: duration times need, summed over the blocks, over what all
-        SMs have of it.
-        """
+        """Return how long the most used resource of all SMs is needed: no schedule is shorter."""
         if math.isinf(sms):
             return 0.0
         by_resource = self.work_by_resource(operation_of_block, durations)

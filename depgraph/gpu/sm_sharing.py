@@ -31,15 +31,7 @@ _FIRST_WITH_CLUSTERS = 90
 
 
 def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
-    """Return the constant of contention of each operation: float64[n_operations].
-
-    Kernels of no class, and GPUs whose file has one constant for all, take that one.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Names; empty where they are not known.
-    """
+    """Return the constant of contention of each operation, by the class that its name tells."""
     usual = gpu.contention or 0.0
     found = np.full(len(functions), usual)
     for place, name in enumerate(functions):

@@ -91,13 +91,7 @@ BEST = "best priority"
 
 
 class Dataflow(Mechanism):
-    """All kernels of the program in one pool.
-
-    Parameters
-    ----------
-    priority : {"oldest-first", "newest-first", "longest-path-first", "best priority"}
-        Which of the blocks that are ready goes first; the best is that of the shortest schedule.
-    """
+    """All kernels of the program in one pool; `priority` is that among blocks that are ready."""
 
     name = "dataflow"
     signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"

@@ -262,10 +262,7 @@ def edges_by_operation(graph: BlockGraph) -> Words:
 
 
 def waiting_graph(graph: BlockGraph, hints: Hints, waits: Words) -> BlockGraph:
-    """Return the graph in which units wait for whole operations, what follows from others left out.
-
-    Possible joins of the program's graph are added.
-    """
+    """Return the graph in which units wait for whole operations, without what follows."""
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
     after_all: list[int] = []  # of each operation: those that all its blocks come after, as bits
     for k in range(graph.n_operations):

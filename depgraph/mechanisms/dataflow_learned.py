@@ -32,14 +32,7 @@ _LONGEST_CONTEXT = 64
 
 
 class DataflowLearned(Mechanism):
-    """Dataflow whose dependences are learned from a kernel's first launch.
-
-    Parameters
-    ----------
-    what : {"edges", "relative"}
-        What is learned: edges by distances in kernels, or footprints relative to buffers, which
-        are compared as the kernel comes.
-    """
+    """Dataflow whose dependences are learned from a kernel's first launch."""
 
     name = "dataflow-learned"
     signature = "dataflow-learned(edges|relative)"
@@ -281,13 +274,7 @@ class RelativeLesson:
 
 
 def relative_lesson(program: Scenario) -> RelativeLesson:
-    """Compare what each launch touches with what the one that taught it did.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has no footprints.
-    """
+    """Compare what each launch touches with what the one that taught it did."""
     graph = program.graph
     footprints = footprints_for("dataflow-learned(relative)", program)
     kernels = np.flatnonzero(program.is_kernel).tolist()

@@ -67,13 +67,7 @@ class Pieces:
 
 
 def hints_of(program: Scenario, grain: str) -> Hints:
-    """Return the hints of a program's launches at a grain of `GRAINS`.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has no footprints.
-    """
+    """Return the hints of a program's launches at a grain of `GRAINS`."""
     graph = program.graph
     footprints = footprints_for("dataflow-hints", program)
     known = program.allocations if graph.space is None else ()

@@ -48,23 +48,14 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
-    """A predicted time in microseconds, and the range that nine of ten measured ones lie in.
-
-    Attributes
-    ----------
-    low_us, high_us : float or None
-        None where nobody measured how far predictions of the family are off.
-    family : str
-        Programs whose errors make the range.
-    errors : MeasuredErrors or None
-        These errors.
-    """
+    """A predicted time in microseconds, and the range that nine of ten measured ones lie in."""
 
     us: float
+    # low_us, high_us: None where nobody measured how far predictions of the family are off
     low_us: float | None
     high_us: float | None
-    family: str = ""
-    errors: MeasuredErrors | None = None
+    family: str = ""  # programs whose errors make the range
+    errors: MeasuredErrors | None = None  # these errors
 
 
 def in_microseconds(
@@ -124,10 +115,7 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
 
 
 def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:
-    """Return a schedule that ends at the time that was predicted.
-
-    Of all that hardware may do it is the way whose makespan is nearest to that time, stretched.
-    """
+    """Return the one of possible schedules nearest to a predicted time, stretched to it."""
     schedule = min(_ways(mechanism, scenario.priced, {}), key=lambda way: abs(way.makespan - time))
     makespan = schedule.makespan
     if makespan == 0:

@@ -57,10 +57,7 @@ class Builder:
         self._say = say
 
     def patch(self, architectures: Iterable[int], *, block_times: bool = False) -> Path:
-        """Return what kernels of some architectures, such as 90, are patched with.
-
-        That notes what they touch, or, with ``block_times``, when their blocks run.
-        """
+        """Return a patch that notes what kernels of architectures touch, or when blocks run."""
         nvcc = _needed(self._toolkit.nvcc)
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in sorted(set(architectures))]
         words = [str(nvcc), *codes, *_PATCH, *self._sanitizer_flags()]

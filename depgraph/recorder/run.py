@@ -61,10 +61,7 @@ def record(
     *,
     block_times: bool = False,
 ) -> int:
-    """Run a program with the recorder in it; return its exit code as a shell gives it.
-
-    With ``block_times`` it notes when blocks run, by a patch for that, and nothing else.
-    """
+    """Run a program with the recorder in it, for block times alone or all; return its exit code."""
     settings = {"PATCH": str(patch), "BLOCKS": "1" if block_times else ""}
     named = {_PREFIX + name: value for name, value in settings.items()}
     return _run(command, library, folder, {**named, **selection.settings()})

@@ -167,10 +167,7 @@ class Trust:
     errors: tuple[MeasuredErrors, ...]  # how far predictions with them were off, by family
 
     def of(self, family: str) -> MeasuredErrors | None:
-        """Return how far predictions of a family were off; None where that is not validated.
-
-        It is not where constants are of another GPU, or contention is left out.
-        """
+        """Return the errors of a family; None without contention or constants of this GPU."""
         if self.gpu != self.constants_of or not self.contention:
             return None
         return next((each for each in self.errors if each.family == family), None)

@@ -57,10 +57,7 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioFacts:
-    """What is given of a program and of the GPU that it is to run on, and what follows from it.
-
-    The fields are those of `Scenario`, which adds what is varied and predicted.
-    """
+    """What is given of a program and a GPU, and follows from it; `Scenario` adds what is varied."""
 
     graph: BlockGraph
     timing: Durations
@@ -217,10 +214,7 @@ class ScenarioFacts:
 
     @cached_property
     def memory_times(self) -> NDArray[np.float64]:
-        """What predictions let each memset and copy take: float64[n_operations], 0 if unknown.
-
-        Bounds and schedules of fixed durations leave them out.
-        """
+        """What predictions, and no bounds, let each memset and copy take: float64[n_operations]."""
         times = np.zeros(self.graph.n_operations)
         if self.fit is None or self.fit.match is None:
             return times

@@ -108,10 +108,7 @@ def run_rules(
 def with_children(
     rules: Rules, graph: BlockGraph, durations: NDArray[np.float64], need: NDArray[np.int64]
 ) -> tuple[Rules, BlockGraph, NDArray[np.float64], NDArray[np.int64]]:
-    """Return a program with the children of all launches after it, as further operations.
-
-    `need` is what a block takes of an SM; those of a child take what its parent's do.
-    """
+    """Return a program with the children of all launches, which need what their parents do."""
     launches = cast("LaunchRules", rules.launching).launches
     n = len(launches)
     parent = graph.operation_of_block[launches.block]

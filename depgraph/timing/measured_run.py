@@ -40,13 +40,7 @@ class MeasuredRun:
     is_stated: bool = False  # whether the user said how long it takes without a profiler
 
     def without_profiler(self, wall: float) -> MeasuredRun:
-        """Return the run as long as the user says: without a profiler the GPU is idle for less.
-
-        Raises
-        ------
-        ModelError
-            If kernels and copies alone take longer.
-        """
+        """Return the run as long as the user says: without a profiler the GPU is idle for less."""
         busy = self.wall - self.idle
         if wall < busy:
             raise ModelError(

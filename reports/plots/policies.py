@@ -101,10 +101,7 @@ def _speedup(outcome: Outcome) -> float | None:
 
 
 def _rows(study: Study) -> list[tuple[str, list[str], float]]:
-    """Return group, policies that reach the same, and that speedup, the best of each group first.
-
-    Of a policy with a parameter the best counts.
-    """
+    """Return group, policies that reach the same and that speedup, by best parameter."""
     best: dict[tuple[str, str], float] = {}
     for outcome in () if study.comparison is None else study.comparison.outcomes:
         group, speedup = GROUPS.get(outcome.availability), _speedup(outcome)

@@ -98,10 +98,7 @@ def _result(study: Study) -> str:
 
 
 def _most_telling(curves: Sequence[Curve], study: Study) -> list[Curve]:
-    """Return the curves that are drawn: what holds for all, then the best policies.
-
-    Policies of which one needs less than the other take turns: what ships today first.
-    """
+    """Return the curves that are drawn: what holds for all, then the best policies of each need."""
     if len(curves) <= MOST_CURVES:
         return list(curves)
     outcomes = () if study.comparison is None else study.comparison.outcomes

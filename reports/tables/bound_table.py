@@ -39,10 +39,7 @@ def _in_words(basis: Basis, kinds: str) -> str:
 
 
 def bound_report(table: BoundTable) -> Report:
-    """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
-
-    Of many sizes a terminal and Markdown get only the curve, one line per size.
-    """
+    """Describe bounds: answer, bounds, schedules, assumptions; of many sizes only their curve."""
     basis, unit = table.basis, table.unit
     launches = launch_table(table)
     of_bound = [

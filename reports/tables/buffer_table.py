@@ -193,10 +193,7 @@ def _one_line(texts: Sequence[str]) -> list[str]:
 
 
 def is_workspace(buffer: Buffer, names: dict[int, str]) -> bool:
-    """Tell whether a buffer seems to be a workspace of matrix products.
-
-    Matrix products alone write it, and it is read by them or by kernels that add up their parts.
-    """
+    """Tell whether a buffer is one of matrix products, read by them or by sums of their parts."""
 
     def name(kernel: int) -> str:
         return names.get(kernel, "").lower()

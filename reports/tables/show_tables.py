@@ -240,10 +240,7 @@ def pair_table(
     *,
     shown: int | None = None,
 ) -> Table:
-    """Build the table of dependent pairs, in the order of the kernel that waits.
-
-    Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
-    """
+    """Build the table of dependent pairs; rare kinds of edges have columns if any."""
     name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [

@@ -45,10 +45,7 @@ def suite_report(
     steps: Sequence[Step] = (),
     missed: Sequence[str] | None = None,
 ) -> Report:
-    """Describe many programs: means in sentences, a row for each, means in a table.
-
-    People see the best policy alone without `has_policies`; JSON and CSV always have all.
-    """
+    """Describe many programs: means in sentences, a row each, with the best policy or with all."""
     shown = suite.policies if has_policies else {}
     programs = Table.of("programs", "Programs", _columns(suite, shown), suite.results)
     flat = Table.of("programs", "", _flat_columns(suite), suite.results)
