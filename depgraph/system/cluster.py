@@ -82,6 +82,7 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
     """Connect to a scheduler, ``tcp://host:port``, or start one here, ``local:N`` processes."""
     try:
         from distributed import Client, LocalCluster
+        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         message = "--scheduler needs dask.distributed: pip install 'depgraph[cluster]'"
         raise ClusterError(message) from None
@@ -106,6 +107,8 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
             yield ClusterWorkers(client)
         return
     try:
+        # Before a client is begun: what is left of one that fails may stop the next.
+        parse_host_port(parse_address(address)[1])
         client = Client(  # type: ignore[no-untyped-call, unused-ignore]
             address, timeout=_CONNECT_SECONDS
         )
