@@ -52,7 +52,7 @@ def _collectives(program: Scenario) -> list[Collective | None]:
     return [known.get(name) for name in program.functions]
 
 
-class BesideCommunication(Mechanism):
+class CollectiveOverlap(Mechanism):
     """Streams in which some kernels are collectives, to which computation may leave SMs."""
 
     first: ClassVar[bool] = False
@@ -175,7 +175,7 @@ class BesideCommunication(Mechanism):
         return places, durations, tuple(notes)
 
 
-class CommunicationFirst(BesideCommunication):
+class CommunicationFirst(CollectiveOverlap):
     """Blocks of collectives before all others."""
 
     name = "c3-first"
@@ -183,7 +183,7 @@ class CommunicationFirst(BesideCommunication):
     first = True
 
 
-class ReservedForCommunication(BesideCommunication):
+class ReservedForCommunication(CollectiveOverlap):
     """SMs for collectives alone."""
 
     name = "c3-reserved"
@@ -203,7 +203,7 @@ class FirstAndReserved(ReservedForCommunication):
     first = True
 
 
-class ByCopyEngine(BesideCommunication):
+class ByCopyEngine(CollectiveOverlap):
     """Copy engines move the data, and SMs only compute."""
 
     name = "c3-dma"
@@ -215,7 +215,7 @@ class ByCopyEngine(BesideCommunication):
     by_dma = True
 
 
-class TileGroups(BesideCommunication):
+class TileGroups(CollectiveOverlap):
     """A part of a collective starts once its group of tiles is done."""
 
     name = "c3-groups"
@@ -232,6 +232,6 @@ class TileGroups(BesideCommunication):
 
 
 COMMUNICATION_RULES = (
-    BesideCommunication, CommunicationFirst, ReservedForCommunication, FirstAndReserved,
+    CollectiveOverlap, CommunicationFirst, ReservedForCommunication, FirstAndReserved,
     ByCopyEngine, TileGroups,
 )  # fmt: skip

@@ -122,7 +122,7 @@ class Builder:
         except OSError as error:
             reason = error.strerror or "cannot be made"
         if not reason or kept.is_file():
-            stranger = [path for path in (self._folder, kept) if _is_a_strangers(path)]
+            stranger = [path for path in (self._folder, kept) if _is_of_another_user(path)]
             reason = f"others may write {stranger[0]}" if stranger else ""
         if not reason:
             return kept
@@ -131,7 +131,7 @@ class Builder:
         return self._folder / name
 
 
-def _is_a_strangers(path: Path) -> bool:
+def _is_of_another_user(path: Path) -> bool:
     return path.exists() and not is_ours(path)
 
 

@@ -263,7 +263,7 @@ class Field:
     default: Any = None
 
 
-def strange_in(content: Mapping[str, Any], known: Iterable[Field]) -> str:
+def fault_of_json(content: Mapping[str, Any], known: Iterable[Field]) -> str:
     """Say what of JSON that depgraph writes it never wrote: "lacks 'kinds'"; "" for nothing."""
     for field in known:
         if field.key in content:

@@ -39,7 +39,7 @@ def read_rocprof(path: Path) -> KernelProfile:
     """Read the dispatches of a kernel trace; the agents' names are those of the file beside it."""
     columns = KernelColumns(path)
     header: Header | None = None
-    agents = _agents_beside(path)
+    agents = _agents_file(path)
     with open_text(path) as text:
         for line in text:
             if header is None:
@@ -102,7 +102,7 @@ def _device(text: str, agents: Agents) -> int | None:
     return [*agents][number] if found[1] and number < len(agents) else number
 
 
-def _agents_beside(path: Path) -> Agents:
+def _agents_file(path: Path) -> Agents:
     """Return what GPUs the file of agents beside a trace names."""
     found: Agents = {}
     beside = path.with_name(path.name.replace(_TRACE, _AGENTS))

@@ -11,7 +11,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.system.output import new_folder, stranger_in
+from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def not_for_accel_sim(folder: Path) -> str:
     known = {LIST, DEPENDENCES, SCRIPT, MENDED}
     if not (folder / DEPENDENCES).is_file():
         return f"has no {DEPENDENCES}"
-    return stranger_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
+    return foreign_file_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
 
 
 def write_accel_sim(
