@@ -6,8 +6,10 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,6 @@ from depgraph.system.compiled import before_compiling, if_distrusted
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from rich.progress import Progress, TaskID
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.graph.regroup import graph_of_pair, grouped_pairs
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.kernel_groups import KernelLoad, kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
@@ -37,10 +39,6 @@ from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.measured_run import MeasuredRun

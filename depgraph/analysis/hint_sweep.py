@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from depgraph.system.text import in_short
 from depgraph.system.workers import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.scenario.scenario import Scenario
     from depgraph.system.workers import Steps

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph, Resources
@@ -17,10 +19,6 @@ from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule

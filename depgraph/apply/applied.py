@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.apply.plan import PLAIN, EdgeReason
@@ -12,8 +13,6 @@ from depgraph.system.strict_json import read_json, restore
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.mechanisms.predicted_time import PredictedTime
 
 

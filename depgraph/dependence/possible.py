@@ -6,6 +6,7 @@ bound nothing, but what claims to be reached obeys them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from depgraph.system.text import counted, kernels_text
 from depgraph.trace.records import RANGE, TILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel

@@ -10,6 +10,7 @@ import pickle
 import tempfile
 import uuid
 from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -39,8 +40,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
     from depgraph.system.workers import Workers
 
     Scanned = tuple[ScannedPart, list[Run]]

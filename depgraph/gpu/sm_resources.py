@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, gpu_for_architecture, load_gpu
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
 
 Resource = Literal["blocks", "warps", "registers", "shared memory"]

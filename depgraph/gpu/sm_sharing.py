@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.gpu.model import calibrated_gpu
 from depgraph.gpu.sm_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
 

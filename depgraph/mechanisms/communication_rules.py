@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.program import Collective, Communication
@@ -15,8 +16,6 @@ from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates,
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
@@ -28,10 +30,6 @@ from depgraph.schedule.policy import Rules
 from depgraph.schedule.simulate import run_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule

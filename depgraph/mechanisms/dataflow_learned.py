@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, footprints_for, word
@@ -16,10 +18,6 @@ from depgraph.schedule.policy import Gates, Rules
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges

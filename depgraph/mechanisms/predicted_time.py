@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from depgraph.scenario.contention import contended_bound, run_contended
 from depgraph.timing.launch_model import LaunchTime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from depgraph.gpu.model import MeasuredErrors
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,8 +19,6 @@ from depgraph.recorder.toolkit import sees_tiles
 from depgraph.system.output import WorkFolder, one_line_errors, work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from depgraph.recorder.toolkit import Toolkit
 
 Thing = TypeVar("Thing")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.gpu.model import calibrated_gpu
 from depgraph.schedule.policy import HOLDS, IGNORED, PLACES, Rules
@@ -19,8 +20,6 @@ from depgraph.system.text import show_percent
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.gpu.model import Gpu, MeasuredErrors
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing

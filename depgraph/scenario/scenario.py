@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
@@ -21,10 +23,7 @@ from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     import networkx as nx
-    from numpy.typing import NDArray
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints

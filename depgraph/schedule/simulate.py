@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.schedule.events_jit import Events, per, writable
@@ -24,8 +25,6 @@ from depgraph.schedule.waits_jit import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import CarveOuts, SmSharing

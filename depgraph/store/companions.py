@@ -16,6 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import StoreError
@@ -23,8 +24,6 @@ from depgraph.system.output import stable_path
 from depgraph.system.strict_json import read_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.store.store import Store
 
 TIMES, CAPTURES = "times", "captures"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,8 +56,6 @@ from depgraph.system.output import foreign_file_in, recover
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed import ReadableBuffer
 
 CHECKSUMS = "SHA256SUMS"

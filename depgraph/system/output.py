@@ -16,6 +16,7 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
@@ -26,8 +27,6 @@ from depgraph.errors import OutputError, OutputExistsError
 from depgraph.system.interrupts import interrupts_held, keep, remove_on_interrupt, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     # Says what keeps a folder from being a result of ours, "" for nothing.
     NotOurs = Callable[[Path], str]
 

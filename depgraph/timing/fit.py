@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.system.text import nor_more
@@ -14,10 +16,6 @@ from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import Kernel
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where

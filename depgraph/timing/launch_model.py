@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from depgraph.gpu.model import Gpu
     from depgraph.timing.measured_run import MeasuredRun
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.graph.lists import distinct
@@ -15,10 +17,6 @@ from depgraph.timing.durations import scaled_durations
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
     from depgraph.timing.durations import Durations

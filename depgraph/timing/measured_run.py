@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.lists import distinct
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
@@ -14,11 +17,6 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     Integers = NDArray[np.int64]
     Columns = Mapping[str, NDArray[Any]]
 

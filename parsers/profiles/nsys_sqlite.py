@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,9 +14,6 @@ from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from depgraph.parsers.profiles.host_spans import HostSpans
 
 HINT = (

@@ -7,15 +7,14 @@ version and of the first, and those of rocpd2csv.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import Header, cells_of, header_of, integer, open_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3
 

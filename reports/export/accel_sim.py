@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import dependent_operations
@@ -15,12 +17,6 @@ from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TextIO
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Copy, Kernel
     from depgraph.scenario.scenario import Scenario

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.reports.export.perfetto import write_perfetto
@@ -17,9 +19,6 @@ from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.system.text import as_file_name, clean_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from depgraph.analysis.study import Study
     from depgraph.analysis.suite import Suite
     from depgraph.reports.export.perfetto import Flows

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms import Against
@@ -15,10 +17,6 @@ from depgraph.system.text import clean_text, show_number
 from depgraph.timing.profile import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.study import Study
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms import Against, Availability
@@ -17,8 +18,6 @@ from depgraph.reports.plots.style import (
 from depgraph.system.text import show_factor, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.analysis.study import Study
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms import Against, Availability
@@ -11,8 +12,6 @@ from depgraph.reports.tables.table import shorten
 from depgraph.system.text import counted, show_factor, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.study import Curve, Study
 
 MOST_CURVES = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import (
@@ -18,8 +19,6 @@ from depgraph.system.text import show_factor, show_number, size_text
 from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from depgraph.analysis.bound import Basis, BoundTable
     from depgraph.analysis.outcome import Bound
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,6 @@ from depgraph.system.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming

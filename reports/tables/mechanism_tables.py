@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import OTHER_SCALES
@@ -23,8 +24,6 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
     from depgraph.analysis.outcome import Outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from depgraph.analysis.kernel_groups import KernelGroup, PairGroup
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import clean_text, counted, show_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import Mean, ProgramResult, Suite
 
