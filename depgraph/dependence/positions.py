@@ -53,10 +53,7 @@ class PositionedRanges:
 
 
 def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
-    """Cut ranges where positions differ, and join what touches and has equal ones.
-
-    Of a byte that a block touches several times the earliest `first` and the latest `last` count.
-    """
+    """Cut ranges where positions differ, join alike ones; earliest and latest count of a byte."""
     empty = PositionedRanges.reserve(0)
     columns = [
         np.concatenate([getattr(piece, f.name) for piece in (empty, *pieces)])

@@ -103,10 +103,7 @@ def sweep_spaces(
 
 
 def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
-    """Give each process, or each of its contexts, an address space; None if there is only one.
-
-    A copy or memset is taken to be of the context of the kernel after it.
-    """
+    """Give each process or context a space, copies the next kernel's; None if there is one."""
     numbers: dict[tuple[int, int], int] = {}
     result = np.zeros(len(operations), np.int32)
     latest = 0

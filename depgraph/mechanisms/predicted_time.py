@@ -81,17 +81,14 @@ def in_microseconds(
 def predicted_time(
     mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts | None = None
 ) -> Predicted:
-    """Predict what a mechanism would be measured at.
-
-    Launches cost what the scenario says, else what the GPU's model says. A greedy schedule may end
-    sooner where launches cost more: the longer of the times with and without is returned.
-    """
+    """Predict what a mechanism would be measured at, no less than if launches were free."""
     launched = scenario.priced
     ways = _makespans(mechanism, launched, costs or {})
     free = ways
     if not launched.launch.is_off:
         costs = without_launch_costs(mechanism, costs or {})
         free = _makespans(mechanism, launched.without_launches(), costs)
+        # A greedy schedule may end sooner where launches cost more.
         ways = max(ways, free, key=sum)
         if isinstance(mechanism, CudaGraph):
             ways += _replays_on_idle_gpu(mechanism, launched, min(free))
@@ -100,10 +97,7 @@ def predicted_time(
 
 
 def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> list[float]:
-    """Return the makespans of a graph that ends before the host has launched the next replay.
-
-    They are none below `least`; none are returned where the host is faster.
-    """
+    """Return makespans, no less than `least`, of replays that end before the next one begins."""
     model = scenario.launch
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:

@@ -215,11 +215,7 @@ def _on_their_places(
 def _on_copy_engines(
     places: Places, sharing: SmSharing | None, size: int
 ) -> tuple[SmSharing | None, NDArray[np.float64]]:
-    """Take what runs on copy engines from the load of SMs.
-
-    Also returns how many times as long a block of each operation takes alone as at a rate of 1,
-    where an engine runs it.
-    """
+    """Take what copy engines run from the SMs' load; say how much longer each takes alone."""
     if sharing is None:
         return None, np.ones(len(places.first))
     off = (places.first >= size) & (sharing.load > 0)

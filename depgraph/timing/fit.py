@@ -61,11 +61,7 @@ class Fit:
 
     @property
     def warning(self) -> str | None:
-        """What to tell who uses the times; None if every kernel has its own.
-
-        What only the profile has is mostly the set-up of the program, and is told where it takes
-        most of the time.
-        """
+        """What to tell users of the times; None if each kernel has one and others take little."""
         others = 0.0 if self.match is None else self.match.share_of_time(UNMATCHED)
         if self.is_measured.all() and not self.misfit and others <= _MOST_OTHERS:
             return None

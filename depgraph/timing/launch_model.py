@@ -179,11 +179,7 @@ def launch_model(
     clock_mhz: float | None = None,
     run: MeasuredRun | None = None,
 ) -> LaunchModel:
-    """Work out what launches cost, in the unit of the durations.
-
-    The times of the GPU apply where they are asked for, or the profile does not say; the clock, by
-    default its boost clock, turns microseconds into cycles.
-    """
+    """Work out what launches cost in a unit, by the choice, else by the run or the GPU."""
     model = OFF
     if choice.base != NONE:
         model = _of_gpu(gpu, unit, clock_mhz or gpu.boost_clock_mhz)

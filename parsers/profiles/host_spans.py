@@ -124,10 +124,7 @@ class HostSpans:
     def sites(
         self, calls: Iterable[Call], number: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], tuple[Site, ...]]:
-        """Return an index of the site of each kernel, and the sites; -1 and none if unknown of all.
-
-        Kernels name the calls that launched them, and the number of an operator.
-        """
+        """Return an index of each kernel's site, by call or operator, and sites; -1 unknown."""
         of_call = self._sites_of_calls() if self._n_spans else {}
         codes = {NOWHERE: 0}
         site = np.zeros(len(number), np.int64)

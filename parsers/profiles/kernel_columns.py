@@ -154,10 +154,7 @@ class KernelColumns:
             self.extend(**{column: [row.get(column) for row in rows] for column in given})
 
     def extend(self, **columns: Sequence[Any] | None) -> None:
-        """Add kernels by columns of `KernelProfile`: None, and what cannot be, becomes unknown.
-
-        Names and durations must be there; `op_number` is that of the host's operator of a kernel.
-        """
+        """Add kernels by columns of `KernelProfile`; what cannot be is unknown, but for names."""
         names, nothing = columns["name"] or (), [None] * len(columns["name"] or ())
         times = np.array(columns["duration"], np.float64)  # NaN for None
         reasons = np.select([~np.isfinite(times), times < 0, times > LONGEST_TIME], [0, 1, 2], -1)

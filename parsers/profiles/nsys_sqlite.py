@@ -179,10 +179,7 @@ def _rows(
     needed: Iterable[str] = ("start", "end"),
     others: Iterable[str] = (),
 ) -> Iterator[tuple[Any, ...]]:
-    """Query columns; what is missing is None, and so is what is no whole number, but of `others`.
-
-    Nothing is found in a table without the columns that are needed.
-    """
+    """Query a table that has what is needed; what is no whole number is None, but in `others`."""
     present = _columns_of(connection, table)
     if not set(needed) <= present:
         return iter(())

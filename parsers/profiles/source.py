@@ -157,10 +157,7 @@ def nanoseconds(value: Decimal, unit: str) -> Decimal:
 
 
 def exact_bytes(value: Decimal, unit: str, kilo: int) -> int | None:
-    """Return a size in bytes; None if it was rounded to more than a byte or has another unit.
-
-    The value has the digits that the file shows; K stands for 1000 or 1024.
-    """
+    """Return a size in bytes, K being `kilo`; None if rounded to more or in another unit."""
     match = _BYTE_UNIT.fullmatch(unit.strip())
     exponent = value.as_tuple().exponent
     if match is None or not isinstance(exponent, int):

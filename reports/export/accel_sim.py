@@ -75,10 +75,7 @@ def write_accel_sim(
     force: bool = False,
     mend: Mend | None = None,
 ) -> int:
-    """Write a folder from which Accel-Sim runs a schedule, with traces that `mend` copies by name.
-
-    Return how many dependences it does not know: those between kernels of different streams.
-    """
+    """Write a folder from which Accel-Sim runs a schedule; count dependences it does not know."""
     graph = scenario.graph
     if schedule.children is not None:
         message = "Accel-Sim launches no child kernels: take a mechanism without, such as flat"

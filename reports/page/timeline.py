@@ -31,11 +31,7 @@ _FULL_NAME_WIDTH = 400
 
 
 def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
-    """Pack blocks and dependences for the page; say what was left out so that a browser copes.
-
-    Times are whole parts of the longest makespan, in 32 bits: far below a pixel at any zoom
-    that shows a block.
-    """
+    """Pack blocks and dependences in 32 bits; say what a browser could not cope with."""
     graph, launches = study.graph, study.launches
     cuts = []
     n_blocks = graph.n_blocks + (0 if launches is None else int(launches.child_grid.sum()))
