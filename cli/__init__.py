@@ -1,18 +1,14 @@
 """The command line: arguments, files and messages, one module per command."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from depgraph.system.interrupts import end_on_signals
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["main"]
 

@@ -1,19 +1,15 @@
 """The program itself: finds the command, runs it, turns failures into one line and an exit code."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
 from depgraph.errors import DepgraphError
 from depgraph.system.text import did_you_mean, in_short, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EXIT_FAILED = 1
 

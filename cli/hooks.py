@@ -6,11 +6,10 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.gpu.model import Gpu
 
 

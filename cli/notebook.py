@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +30,6 @@ from depgraph.system.text import show_bytes, show_number, size_text
 from depgraph.timing.launch_model import parse_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     import networkx as nx
     import pandas as pd
 

@@ -6,8 +6,10 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,6 @@ from depgraph.system.compiled import before_compiling, if_distrusted
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from rich.progress import Progress, TaskID
 
 
@@ -33,10 +32,7 @@ def _is_watched(*, quiet: bool) -> bool:
 
 @contextmanager
 def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """Yield a function that is told how many input bytes have just been read.
-
-    Nothing is shown if stderr is not a terminal or `CI` is set.
-    """
+    """Yield what is told how many bytes were read; it is silent in CI and without a terminal."""
     if not _is_watched(quiet=quiet):
         yield lambda _: None
         return

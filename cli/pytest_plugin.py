@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ import pytest
 from depgraph.errors import DepgraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Guard = Callable[..., dict[str, float]]
 
 _UPDATE = "--depgraph-update"

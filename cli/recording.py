@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,9 +33,6 @@ from depgraph.store.writer import write_store
 from depgraph.system.output import new_file, refuse_existing, stable_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from depgraph.recorder.block_times import BlockRun
     from depgraph.recorder.raw_recording import RawRecording
     from depgraph.recorder.times import Events

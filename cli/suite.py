@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +19,6 @@ from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, p
 from depgraph.system.text import counted, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import Broken, ProgramResult, Suite
     from depgraph.store.store import Store

@@ -1,11 +1,6 @@
 """Every error that depgraph raises on purpose: one line for the user, one exit code."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 class DepgraphError(Exception):

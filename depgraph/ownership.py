@@ -1,16 +1,11 @@
 """Whose files are: what somebody else may have written is not run."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = 0
 _MOST_LINKS = 40  # as Linux follows

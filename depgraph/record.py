@@ -1,13 +1,8 @@
 """Marking what ``depgraph record --region profiler`` is to record."""
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DRIVER = "libcuda.so.1"
 

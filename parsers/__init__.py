@@ -1,7 +1,5 @@
 """Readers of trace and profile files, one module or folder a format."""
 
-from __future__ import annotations
-
 from depgraph.parsers.formats import open_trace
 
 __all__ = ["open_trace"]

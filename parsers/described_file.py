@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.extraction.workload import WorkloadKernel
 from depgraph.graph.program import ENGINES, Collective, Link
@@ -37,11 +40,6 @@ from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.system.described import Reader
 
 

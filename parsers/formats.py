@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from depgraph.errors import ProfileError, TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import Trace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
@@ -14,8 +15,6 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.system.described import Reader
 
 _MOST_BYTES = 256 << 20

@@ -1,16 +1,11 @@
 """What a CI reads: a step summary of limited size, and thresholds with one line each."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.render import render
 from depgraph.reports.tables.table import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # GitHub refuses step summaries above 1 MiB: "Adding a job summary", GitHub Actions documentation.
 SUMMARY_BYTES = 1_000_000

@@ -1,7 +1,5 @@
 """``depgraph apply``: a program as a CUDA graph with only its real edges."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,8 +20,6 @@ from depgraph.errors import ModelError
 from depgraph.system.text import one_line, show_percent
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.analysis.measured_programs import Measurements
 
 _QUICK = 4

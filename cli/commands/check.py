@@ -1,7 +1,5 @@
 """``depgraph check``: what is in a trace, and what is wrong with it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,6 @@ from depgraph.cli.options.thresholds import (
 from depgraph.cli.options.values import PATH, PERCENT, SMS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.analysis.compare_stores import StoreDiff
 
 

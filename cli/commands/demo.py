@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,8 +20,6 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import PATH, SMS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.analysis.next_steps import Step
 
 _PAIRS_SHOWN = 6

@@ -1,7 +1,5 @@
 """``depgraph gpus``: the GPU models there are."""
 
-from __future__ import annotations
-
 import click
 
 from depgraph.cli.options.shared import Command, format_option, print_report

@@ -1,7 +1,5 @@
 """``depgraph mechanisms``: what each mechanism is."""
 
-from __future__ import annotations
-
 import click
 
 from depgraph.cli.options.shared import (

@@ -1,16 +1,11 @@
 """``depgraph overlap``: computation beside communication, from profiles."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from depgraph.cli.options.shared import Command, details_option, format_option, print_report
 from depgraph.cli.options.values import PATH
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command("overlap", cls=Command)

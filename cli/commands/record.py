@@ -1,7 +1,5 @@
 """``depgraph record``: a program on the GPU of this machine, recorded into a store."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +51,6 @@ from depgraph.errors import ModelError
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from depgraph.analysis.study import Study
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.suite import SuiteRequest, Task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,8 +11,6 @@ from depgraph.cli.options.shared import Command, force_option, format_option, pr
 from depgraph.cli.options.values import PATH
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.reproduce.figures import Inputs, Reproduction
 
 _PICTURES = (".png", ".svg")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,6 @@ from depgraph.cli.options.values import SMS
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from depgraph.reports.tables.table import Report
     from depgraph.store.store import Store
 

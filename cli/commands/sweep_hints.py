@@ -1,8 +1,7 @@
 """``depgraph sweep-hints``: what a kilobyte of filter over software hints buys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,10 +16,6 @@ from depgraph.cli.options.shared import (
 )
 from depgraph.cli.options.values import SM_COUNTS
 from depgraph.cli.progress import step_progress
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
 
 _MOST_WINDOW, _MOST_HASHES = 1024, 64
 

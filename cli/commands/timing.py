@@ -1,17 +1,13 @@
 """``depgraph timing``: how well a profile fits a trace."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from depgraph.cli.options.model import profile_options, read_times, warn, where_from
 from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
 from depgraph.cli.options.values import PATH
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command("timing", cls=Command)

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +16,6 @@ from depgraph.cli.options.values import JOBS, PATH, ROWS
 from depgraph.cli.progress import announce_first_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from depgraph.reports.tables.table import Report
 
 Function = TypeVar("Function", bound="Callable[..., Any]")

@@ -1,11 +1,10 @@
 """Which programs a suite has: stores, folders of stores, and suite files that name them."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +13,6 @@ from depgraph.cli.options.shared import DEFAULT_STORE
 from depgraph.errors import SuiteError
 from depgraph.system.described import DescribedFile, Field, anything, items, text
 from depgraph.system.text import as_file_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SUFFIX = ".toml"
 PROGRAM_OPTIONS = OF_SCENARIO | {"sms"}

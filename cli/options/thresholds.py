@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from depgraph.cli.options.values import Value
 from depgraph.system.limits import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from depgraph.reports.ci import Threshold
 
 EXIT_THRESHOLD = 3

@@ -1,11 +1,10 @@
 """What the values of options may be; whoever gives another is told which."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
@@ -24,9 +23,6 @@ from depgraph.system.limits import (
 )
 from depgraph.system.memory import LEAST_LIMIT, parse_size
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _MICROSECONDS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, ProfileError
 from depgraph.system.text import in_short
 from depgraph.timing.profile import UNKNOWN, KernelProfile, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 # Kernels of NCCL, RCCL, MSCCL and NVSHMEM, and of the libraries that have collectives of their own
 # (vLLM, TensorRT-LLM, PyTorch's symmetric memory).

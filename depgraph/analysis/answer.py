@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -16,8 +17,6 @@ from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.suite import ProgramResult
     from depgraph.mechanisms import Mechanism
     from depgraph.mechanisms.costs import ChangedCosts

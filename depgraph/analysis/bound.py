@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from depgraph.system.workers import NOBODY, Steps, available_jobs
 from depgraph.timing.durations import default_durations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import pandas as pd
 
     from depgraph.scenario.contention import Trust

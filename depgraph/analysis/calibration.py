@@ -7,6 +7,7 @@ predicted better on average; those of half 1 say how good the result is.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ from depgraph.gpu.model import (
 from depgraph.system.described import toml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from depgraph.gpu.model import MeasuredErrors
     from depgraph.scenario.scenario import Scenario
 

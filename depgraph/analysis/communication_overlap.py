@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.activity import (
     ALL,
@@ -23,9 +25,6 @@ from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
 
 _MICROSECOND = 1000.0  # ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,6 @@ from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from depgraph.scenario.scenario import Scenario

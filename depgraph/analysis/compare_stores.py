@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from depgraph.timing.align import align
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.graph.regroup import graph_of_pair, grouped_pairs
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
@@ -43,10 +41,7 @@ class Policy:
 
 
 def cheapest_policies(program: Scenario) -> list[Policy]:
-    """Find the cheapest correct policy for each pair of dependent kernels.
-
-    Fewest waits first; among equals the one that waits for the fewest blocks.
-    """
+    """Find the correct policy of the fewest waits, then blocks waited for, of each pair."""
     graph = program.graph
     policies = []
     for source, target, groups in grouped_pairs(graph):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.kernel_groups import KernelLoad, kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
@@ -37,10 +39,6 @@ from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.measured_run import MeasuredRun
@@ -76,10 +74,7 @@ class Prediction:
 
 
 def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
-    """Predict what policies would be measured at, but for those that cannot be had.
-
-    Where launches cost nothing in the scenario, the GPU's model says what they do.
-    """
+    """Predict policies that can be had, launches as the GPU's model has them if they are free."""
     if scenario.has_predictions:
         _ = scenario.contended  # worked out here, so that copies with other launch costs have it
     with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from depgraph.system.text import in_short
 from depgraph.system.workers import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.scenario.scenario import Scenario
     from depgraph.system.workers import Steps
@@ -92,10 +91,7 @@ class HintSweep:
 
     @classmethod
     def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> HintSweep:
-        """Take means over numbers of SMs and the programs that have hints at each grain.
-
-        `ModelError` if none has.
-        """
+        """Take means over sizes and programs with hints at each grain; refuse if none has any."""
         hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
         shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()
         if not shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.queries import PathStep
     from depgraph.scenario.scenario import Scenario

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from depgraph.analysis.outcome import limits_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
@@ -25,10 +27,6 @@ from depgraph.timing.durations import default_durations
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchTime, launch_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import ArrayLike
-
     from depgraph.gpu.model import Gpu
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.contention import Contention

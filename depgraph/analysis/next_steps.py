@@ -1,7 +1,5 @@
 """What to do next: a sentence and, where the program can do it, the command."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 

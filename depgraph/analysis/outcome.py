@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.graph_jit import Shares, intra_block_finish
 from depgraph.mechanisms.baselines import serial
@@ -14,10 +16,6 @@ from depgraph.schedule.schedule import ANOMALY, Schedule
 from depgraph.system.time_units import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from depgraph.errors import DeadlockError
     from depgraph.gpu.model import MeasuredErrors
     from depgraph.graph.block_graph import BlockGraph

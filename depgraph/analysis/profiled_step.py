@@ -4,13 +4,12 @@ Nothing here knows which kernel depends on which: kernels that ran one after ano
 have to, and what they could gain side by side is only said from above.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.activity import TIMELINE, Activity, activity_of
 from depgraph.analysis.next_steps import LAUNCH_BOUND, PROFILER_SLOWS
@@ -31,11 +30,6 @@ from depgraph.system.text import counted
 from depgraph.system.time_units import ratio
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _AMD_GPU, _AMD_NAMES = "MI300X", ("AMD ", "Radeon", "gfx")
 

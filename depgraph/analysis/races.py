@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.pairs import PairSummary
     from depgraph.store.store import Store

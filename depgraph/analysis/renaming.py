@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, Reuse, allocators, find_buffers
 from depgraph.analysis.next_steps import Invocation, Step
@@ -16,10 +18,6 @@ from depgraph.graph.lists import gather_lists
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)

@@ -26,34 +26,19 @@ _IN_PARALLEL = "with independent branches side by side"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of a program on one GPU size, in microseconds.
+    """Times of a program on one GPU size, in microseconds."""
 
-    Attributes
-    ----------
-    now_us, now_sms : float or None, int or None
-        Wall time of the run that was profiled; the SMs that it had, if these are others.
-    as_graph : PredictedTime
-        One kernel after another as the nodes of a CUDA graph; of several streams, those in it.
-    change : str
-        What would make it faster, such as "with 2 reused buffers (4.0 KiB) separated"; empty for
-        nothing.
-    changed : PredictedTime or None
-        The time with that change, as a CUDA graph.
-    least_us : float
-        What any schedule needs for the same blocks, with the change if there is one: the lower of
-        the bounds for fixed durations and for predictions, in which a block alone on its SM is
-        faster and what a kernel takes to start may be saved.
-    graph : str
-        What the GPU's vendor calls a CUDA graph.
-    """
-
-    now_us: float | None
-    now_sms: int | None
+    now_us: float | None  # wall time of the run that was profiled
+    now_sms: int | None  # the SMs that it had, if these are others
+    # One kernel after another as the nodes of a CUDA graph; of several streams, those in it.
     as_graph: PredictedTime
-    change: str
-    changed: PredictedTime | None
+    change: str  # such as "with 2 reused buffers (4.0 KiB) separated"; empty for none
+    changed: PredictedTime | None  # with that change, as a CUDA graph
+    # What any schedule needs for the same blocks, with the change if there is one: the lower of
+    # the bounds for fixed durations and for predictions, in which a block alone on its SM is
+    # faster and what a kernel takes to start may be saved.
     least_us: float
-    graph: str
+    graph: str  # what the GPU's vendor calls a CUDA graph
 
     @property
     def best(self) -> PredictedTime:

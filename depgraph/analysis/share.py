@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph, Resources
@@ -17,10 +19,6 @@ from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -117,14 +115,7 @@ def _predicted(
 
 
 def joined(one: Scenario, other: Scenario) -> Scenario:
-    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does.
-
-    Raises
-    ------
-    ModelError
-        If they are on different GPUs, their durations have different units, their launches other
-        costs, or one launches kernels from the device.
-    """
+    """Return two programs on one GPU as a scenario, what `other` does behind what `one` does."""
     if one.resources.gpu != other.resources.gpu:
         raise ModelError(
             f"two programs share one GPU, not {one.resources.gpu.name} and "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.activity import COMPUTE, COPY, TALK, TIMELINE, Activity, starts_of
 from depgraph.errors import ModelError, ProfileError
@@ -15,8 +16,6 @@ from depgraph.system.text import counted
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.gpu.model import Gpu
     from depgraph.timing.launch_model import LaunchModel
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.answer import Conclusion, Verdict, conclusion_of
 from depgraph.analysis.bound import Basis, BoundTable, bound, bound_one
@@ -34,10 +36,6 @@ from depgraph.system.time_units import ratio, share_of
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.renaming import Renaming
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary

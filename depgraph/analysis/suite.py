@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from depgraph.analysis.bound import Basis, BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.outcome import Bound, Outcome

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -32,8 +33,6 @@ from depgraph.system.time_units import ratio
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 
 BUFFERS = "reused-buffers"

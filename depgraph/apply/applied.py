@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.apply.plan import PLAIN, EdgeReason
@@ -12,8 +13,6 @@ from depgraph.system.strict_json import read_json, restore
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.mechanisms.predicted_time import PredictedTime
 
 
@@ -47,53 +46,25 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of one call of `depgraph.torch.parallelize`.
+    """What came of one call of `depgraph.torch.parallelize`."""
 
-    Attributes
-    ----------
-    name : str
-        Of the function.
-    gpu : str
-    nodes, kernels : int
-    tried : tuple of Tried
-        The graph as anybody would capture it first.
-    chosen : str
-        Name of the one that is used.
-    plain_call_us, call_us : float
-        What a call takes with either, arguments copied in, and with the one that is used all
-        guards looked at and results copied out.
-    edges : tuple of EdgeReason
-        What keeps the nodes of the chosen graph in order.
-    fixed : dict
-        Why nodes keep their place, and how many do.
-    more_bytes : int
-        Memory that it takes beyond that of the plain graph.
-    inputs : int
-        Number of inputs that results were compared on, with those of the function.
-    varies : bool
-        Whether the function leaves other bits in each run: results may differ by some times as
-        much, then.
-    guards : int
-        How many things are looked at before each call.
-    notes : tuple of str
-        What else to know.
-    """
-
-    name: str
+    name: str  # of the function
     gpu: str
     nodes: int
     kernels: int
-    tried: tuple[Tried, ...]
-    chosen: str
+    tried: tuple[Tried, ...]  # the graph as anybody would capture it first
+    chosen: str  # name of the one that is used
+    # plain_call_us, call_us: what a call takes with either, arguments copied in, and with the one
+    # that is used all guards looked at and results copied out
     plain_call_us: float
     call_us: float
-    edges: tuple[EdgeReason, ...] = ()
-    fixed: dict[str, int] | None = None
-    more_bytes: int = 0
-    inputs: int = 0
-    varies: bool = False
-    guards: int = 0
-    notes: tuple[str, ...] = ()
+    edges: tuple[EdgeReason, ...] = ()  # what keeps the nodes of the chosen graph in order
+    fixed: dict[str, int] | None = None  # why nodes keep their place, and how many do
+    more_bytes: int = 0  # memory that it takes beyond that of the plain graph
+    inputs: int = 0  # that results were compared on, with those of the function
+    varies: bool = False  # whether the function leaves other bits in each run
+    guards: int = 0  # how many things are looked at before each call
+    notes: tuple[str, ...] = ()  # what else to know
 
     @property
     def before(self) -> Tried:

@@ -1,7 +1,5 @@
 """What line of a program broke the capture of a CUDA graph."""
 
-from __future__ import annotations
-
 import re
 import traceback
 

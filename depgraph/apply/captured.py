@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from depgraph.errors import ApplyError
 from depgraph.store.companions import CAPTURES, read_companion, write_companion
 from depgraph.system.strict_json import restore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 KERNEL, MEMSET, COPY, EMPTY = "kernel", "memset", "copy", "empty"
 TENSOR, LIBRARY, OTHER = "tensor", "library", "other"

@@ -8,13 +8,10 @@ to. One that is loaded may lead anywhere.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from depgraph.recorder.module_code import functions_in
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 # What a register holds, as the parameters that it is an address by: several if it may be one of
 # them. Numbers, and what is loaded, are by none.

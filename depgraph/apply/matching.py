@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from depgraph.errors import ApplyError
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.apply.captured import Captured, Node
     from depgraph.graph.program import Copy, Kernel
 

@@ -7,10 +7,12 @@ touches.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.apply.captured import COPY, EMPTY, KERNEL, LIBRARY, MEMSET, TARGET, Allocation
 from depgraph.apply.kernel_code import KernelCode
@@ -18,10 +20,6 @@ from depgraph.apply.operators import rule_of
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.apply.captured import Call, Captured, Node, View
 
 DATA = "tensors that one writes and the other uses"

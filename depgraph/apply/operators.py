@@ -1,7 +1,5 @@
 """What is known of PyTorch's operators: which touch the elements of their tensors and no more."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

@@ -3,13 +3,8 @@
 Nodes are numbered in an order that is allowed; bit i of a mask is node i.
 """
 
-from __future__ import annotations
-
 import heapq
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Edge = tuple[int, int]
 

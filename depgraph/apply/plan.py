@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from depgraph.apply.order import along_branches, branches_of, chain, masks_of, r
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from depgraph.apply.captured import Captured
     from depgraph.apply.kernel_code import KernelCode
     from depgraph.apply.may_sets import Unit

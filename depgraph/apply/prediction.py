@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +15,6 @@ from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from depgraph.apply.order import Edge
     from depgraph.apply.recorded_call import RecordedCall
     from depgraph.mechanisms.predicted_time import PredictedTime

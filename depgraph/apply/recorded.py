@@ -1,7 +1,5 @@
 """Where the captured graphs of a recorded program are, beside its store."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

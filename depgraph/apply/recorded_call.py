@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.apply.captured import read_captures
@@ -14,8 +15,6 @@ from depgraph.store.companions import captures_of
 from depgraph.store.store import Store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.apply.captured import Captured
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from depgraph.apply.order import along_branches, branches_of, masks_of, reduced
 from depgraph.mechanisms.base import dependent_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from depgraph.apply.order import Edge
     from depgraph.graph.program import Kernel
     from depgraph.store.store import Store

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.apply.kernel_code import KernelCode  # noqa: TC001 - read by `restore`
@@ -13,9 +15,6 @@ from depgraph.system.output import new_file
 from depgraph.system.strict_json import restore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from depgraph.apply.captured import Captured
     from depgraph.apply.order import Edge
 

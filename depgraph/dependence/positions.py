@@ -7,10 +7,12 @@ and pair of shares as a block of its own, so that sets of blocks carry them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.positions_jit import overlay_ranges
 from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
@@ -20,10 +22,6 @@ from depgraph.footprint.spill import touched_by_copies
 from depgraph.trace.records import MemoryOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import Extraction
     from depgraph.system.arrays import AccessKinds, Addresses, Blocks
 
@@ -55,10 +53,7 @@ class PositionedRanges:
 
 
 def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
-    """Cut ranges where positions differ, and join what touches and has equal ones.
-
-    Of a byte that a block touches several times the earliest `first` and the latest `last` count.
-    """
+    """Cut ranges where positions differ, join alike ones; earliest and latest count of a byte."""
     empty = PositionedRanges.reserve(0)
     columns = [
         np.concatenate([getattr(piece, f.name) for piece in (empty, *pieces)])

@@ -1,7 +1,5 @@
 """Overlapping byte ranges with positions, laid over one another."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.system.compiled import compiled

@@ -6,6 +6,7 @@ bound nothing, but what claims to be reached obeys them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from depgraph.system.text import counted, kernels_text
 from depgraph.trace.records import RANGE, TILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
@@ -112,11 +111,7 @@ def with_joins_in_known_memory(graph: BlockGraph, other: BlockGraph) -> BlockGra
 def opaque_pairs(
     opaque: Mask, reads: Mask, writes: Mask, space: AddressSpaces | None
 ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Yield (source, target, kinds) of operations of which one is opaque, in one address space.
-
-    Twice as many as operations at most: what stands on two sides of an opaque operation is
-    ordered through it.
-    """
+    """Yield (source, target, kinds) of operations of which one is opaque, in one address space."""
     barrier: dict[int, int] = {}
     since: dict[int, list[int]] = {}
     for operation in range(len(opaque)):
@@ -141,10 +136,7 @@ def opaque_pairs(
 def _unit_joins(
     graph: BlockGraph, unit: Mask, opaque: Mask
 ) -> Iterator[tuple[int, Basis, int, SetNumbers]]:
-    """Yield (kind, basis, source operation, target sets) of the joins for whole kernels.
-
-    Where every join of two kernels has all blocks of its source already, none is added.
-    """
+    """Yield (kind, basis, source, target sets) of joins for whole kernels that are missing."""
     chosen = np.flatnonzero(
         unit[graph.join_source_operation] & ~opaque[graph.join_target_operation]
     )

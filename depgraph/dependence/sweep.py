@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
 from depgraph.footprint.footprints import Footprints, stack_footprints
@@ -22,10 +24,6 @@ from depgraph.graph.lists import (
 from depgraph.trace.records import KernelLaunch, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import (
         AddressSpaces,
@@ -105,10 +103,7 @@ def sweep_spaces(
 
 
 def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
-    """Give each process, or each of its contexts, an address space; None if there is only one.
-
-    A copy or memset is taken to be of the context of the kernel after it.
-    """
+    """Give each process or context a space, copies the next kernel's; None if there is one."""
     numbers: dict[tuple[int, int], int] = {}
     result = np.zeros(len(operations), np.int32)
     latest = 0

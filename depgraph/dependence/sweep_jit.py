@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph import kinds
 from depgraph.graph.graph_jit import OTHER_SALT, SALT, mix64
@@ -22,8 +23,6 @@ from depgraph.system.compiled import compiled_helper, compiled_if_large
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Addresses, Blocks, Mask, Operations
 
 # What the blocks of an operation do with each other's bytes.

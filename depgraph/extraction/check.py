@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
@@ -18,10 +20,6 @@ from depgraph.system.workers import Threads
 from depgraph.trace.records import LDGSTS_READ, MemoryOperation, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import Kernel
     from depgraph.system.arrays import Blocks

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.possible import waits_inside
 from depgraph.dependence.sweep import address_spaces
@@ -18,10 +20,6 @@ from depgraph.system.text import counted
 from depgraph.trace.records import WRITE, Damage, KernelLaunch, MemoryOperation, ScannedPart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.extraction.shards import ShardResult
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,8 +30,6 @@ from depgraph.system.workers import Threads, Workers, available_jobs
 from depgraph.trace.records import MemoryOperation, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator
-
     from depgraph.extraction.collect import BlockNumbers
     from depgraph.extraction.scan import Scanned
     from depgraph.graph.block_graph import BlockGraph

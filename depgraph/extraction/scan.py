@@ -10,6 +10,7 @@ import pickle
 import tempfile
 import uuid
 from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -39,8 +40,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
     from depgraph.system.workers import Workers
 
     Scanned = tuple[ScannedPart, list[Run]]
@@ -193,11 +192,7 @@ def open_folder(folder: Path) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ResumableScan:
-    """Scans parts, or takes what an earlier run left of them in a folder.
-
-    A part is taken again if the version of this tool, the part's place in the trace, and size and
-    time of change of its files are the same.
-    """
+    """Scans parts, or takes what a run of this version left of the same, unchanged, in a folder."""
 
     folder: Path
     most_ranges: int  # how many ranges of a part may be in memory

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import nvtx
+from numpy.typing import NDArray
 
 from depgraph.dependence.possible import sweep_possible
 from depgraph.dependence.sweep import SetPairs, sweep_spaces
@@ -25,11 +28,6 @@ from depgraph.system.memory import return_free_memory
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import AddressSpaces, FirstBlocks
     from depgraph.system.output import Scratch
     from depgraph.system.workers import Workers

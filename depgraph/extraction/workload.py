@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
@@ -24,10 +26,6 @@ from depgraph.graph.program import (
 from depgraph.trace.records import Dim3, KernelLaunch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
     from depgraph.graph.block_graph import BlockGraph
 
     Joins = Iterator[tuple[ArrayLike, ArrayLike, float]]

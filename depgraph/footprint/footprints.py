@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.ranges_jit import join_ranges
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, LDGSTS_READ, WRITE, Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pandas as pd
-    from numpy.typing import NDArray
 
     from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask, Operations
 

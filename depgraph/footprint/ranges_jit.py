@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.system.compiled import compiled, compiled_helper, compiled_if_larger
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Offsets
 
 

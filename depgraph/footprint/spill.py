@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
 from depgraph.footprint.ranges_jit import cut_at_multiples
@@ -17,11 +20,6 @@ from depgraph.system.output import one_line_errors
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, MemoryOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Blocks
     from depgraph.system.output import Scratch
     from depgraph.trace.records import BlockTouches

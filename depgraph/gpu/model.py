@@ -1,12 +1,11 @@
 """GPU models: what their files may say, packaged ones by name or architecture, files of users."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from depgraph.errors import ModelError
 from depgraph.system.described import (
@@ -21,9 +20,6 @@ from depgraph.system.described import (
 )
 from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _LARGEST = 1000  # measured or predicted a thousand times too long
 _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]

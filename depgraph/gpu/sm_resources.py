@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, gpu_for_architecture, load_gpu
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
 
 Resource = Literal["blocks", "warps", "registers", "shared memory"]
@@ -197,10 +196,7 @@ class SmResources:
 
     @cached_property
     def binding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What is placed, and the capacity, of those resources that can ever run out first.
-
-        A resource of which no block takes a larger share than of another one never does.
-        """
+        """What is placed, and the capacity, of those resources that can ever run out first."""
         placed = self.placed
         kept = list(range(len(self.capacity)))
         for x in reversed(range(len(self.capacity))):
@@ -224,11 +220,7 @@ class SmResources:
     def work(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64], sms: float
     ) -> float:
-        """Return the time below which no schedule on `sms` SMs can stay.
-
-        The most used resource decides: duration times need, summed over the blocks, over what all
-        SMs have of it.
-        """
+        """Return how long the most used resource of all SMs is needed: no schedule is shorter."""
         if math.isinf(sms):
             return 0.0
         by_resource = self.work_by_resource(operation_of_block, durations)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.gpu.model import calibrated_gpu
 from depgraph.gpu.sm_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
 
@@ -31,15 +29,7 @@ _FIRST_WITH_CLUSTERS = 90
 
 
 def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
-    """Return the constant of contention of each operation: float64[n_operations].
-
-    Kernels of no class, and GPUs whose file has one constant for all, take that one.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Names; empty where they are not known.
-    """
+    """Return the constant of contention of each operation, by the class that its name tells."""
     usual = gpu.contention or 0.0
     found = np.full(len(functions), usual)
     for place, name in enumerate(functions):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph import graph_jit as compiled
@@ -30,11 +32,8 @@ from depgraph.graph.pairs import (
 from depgraph.trace.records import TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     import networkx as nx
     import pandas as pd
-    from numpy.typing import NDArray
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.program import DeviceLaunches

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.graph_jit import SALT, intern_lists, mix64
 from depgraph.system.compiled import compiled, compiled_if_large
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Blocks, Offsets
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import renumbered
@@ -13,10 +15,6 @@ from depgraph.graph.builder import assemble
 from depgraph.graph.lists import distinct, gather_lists, list_of_each, list_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
     from depgraph.system.arrays import FirstBlocks, Sets

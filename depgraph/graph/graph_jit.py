@@ -1,16 +1,11 @@
 """Block graphs, compiled: lists in two arrays turned round or numbered, and the longest paths."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.system.compiled import compiled_helper, compiled_if_large
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 SALT = np.uint64(0x9E3779B97F4A7C15)
 OTHER_SALT = np.uint64(0xD1B54A32D192ED03)

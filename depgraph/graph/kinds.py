@@ -1,14 +1,9 @@
 """The kinds of dependence, what one may rest on, and both in one number."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 KIND_NAMES = ("RAW", "WAR", "WAW", "REUSE")
 RAW, WAR, WAW, REUSE = range(4)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.block_graph import BlockGraph, Resources
 from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLaunch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.pairs import PairSummary

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_past
@@ -15,10 +17,6 @@ from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import BlockTimes
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import RAW
@@ -19,10 +21,6 @@ from depgraph.graph.lists import (
 from depgraph.graph.pairs import group_targets, pair_joins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.system.arrays import BlockTimes, Lists
 

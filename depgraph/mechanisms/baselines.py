@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, word
@@ -17,10 +19,6 @@ from depgraph.schedule.simulate import run_rules
 from depgraph.schedule.simulate_jit import serial_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 
@@ -91,13 +89,7 @@ BEST = "best priority"
 
 
 class Dataflow(Mechanism):
-    """All kernels of the program in one pool.
-
-    Parameters
-    ----------
-    priority : {"oldest-first", "newest-first", "longest-path-first", "best priority"}
-        Which of the blocks that are ready goes first; the best is that of the shortest schedule.
-    """
+    """All kernels of the program in one pool; `priority` is that among blocks that are ready."""
 
     name = "dataflow"
     signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"

@@ -1,7 +1,5 @@
 """Branches of a CUDA graph: which node continues which, and what each needs after its edges."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.system.compiled import compiled_if_large

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
@@ -16,10 +18,6 @@ from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import DeviceLaunches
     from depgraph.scenario.scenario import Scenario
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
@@ -15,10 +17,6 @@ from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.schedule.policy import Against, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
 

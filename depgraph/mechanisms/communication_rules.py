@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.program import Collective, Communication
@@ -15,8 +16,6 @@ from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates,
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.
@@ -52,7 +51,7 @@ def _collectives(program: Scenario) -> list[Collective | None]:
     return [known.get(name) for name in program.functions]
 
 
-class BesideCommunication(Mechanism):
+class CollectiveOverlap(Mechanism):
     """Streams in which some kernels are collectives, to which computation may leave SMs."""
 
     first: ClassVar[bool] = False
@@ -175,7 +174,7 @@ class BesideCommunication(Mechanism):
         return places, durations, tuple(notes)
 
 
-class CommunicationFirst(BesideCommunication):
+class CommunicationFirst(CollectiveOverlap):
     """Blocks of collectives before all others."""
 
     name = "c3-first"
@@ -183,7 +182,7 @@ class CommunicationFirst(BesideCommunication):
     first = True
 
 
-class ReservedForCommunication(BesideCommunication):
+class ReservedForCommunication(CollectiveOverlap):
     """SMs for collectives alone."""
 
     name = "c3-reserved"
@@ -203,7 +202,7 @@ class FirstAndReserved(ReservedForCommunication):
     first = True
 
 
-class ByCopyEngine(BesideCommunication):
+class ByCopyEngine(CollectiveOverlap):
     """Copy engines move the data, and SMs only compute."""
 
     name = "c3-dma"
@@ -215,7 +214,7 @@ class ByCopyEngine(BesideCommunication):
     by_dma = True
 
 
-class TileGroups(BesideCommunication):
+class TileGroups(CollectiveOverlap):
     """A part of a collective starts once its group of tiles is done."""
 
     name = "c3-groups"
@@ -232,6 +231,6 @@ class TileGroups(BesideCommunication):
 
 
 COMMUNICATION_RULES = (
-    BesideCommunication, CommunicationFirst, ReservedForCommunication, FirstAndReserved,
+    CollectiveOverlap, CommunicationFirst, ReservedForCommunication, FirstAndReserved,
     ByCopyEngine, TileGroups,
 )  # fmt: skip

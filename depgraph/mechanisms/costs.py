@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.schedule.policy import IGNORED, Gates, Rules
@@ -16,10 +18,6 @@ from depgraph.system.time_units import TIMES, convert_time
 from depgraph.timing.launch_model import OFF, LaunchModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
 

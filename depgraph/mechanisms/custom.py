@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,9 +29,6 @@ from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.scenario.scenario import Scenario
 
 SUFFIX = ".toml"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.kinds import RAW
@@ -17,10 +19,6 @@ from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
@@ -28,10 +30,6 @@ from depgraph.schedule.policy import Rules
 from depgraph.schedule.simulate import run_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -262,10 +260,7 @@ def edges_by_operation(graph: BlockGraph) -> Words:
 
 
 def waiting_graph(graph: BlockGraph, hints: Hints, waits: Words) -> BlockGraph:
-    """Return the graph in which units wait for whole operations, what follows from others left out.
-
-    Possible joins of the program's graph are added.
-    """
+    """Return the graph in which units wait for whole operations, without what follows."""
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
     after_all: list[int] = []  # of each operation: those that all its blocks come after, as bits
     for k in range(graph.n_operations):

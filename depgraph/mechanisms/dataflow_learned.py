@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, footprints_for, word
@@ -16,10 +18,6 @@ from depgraph.schedule.policy import Gates, Rules
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
@@ -32,14 +30,7 @@ _LONGEST_CONTEXT = 64
 
 
 class DataflowLearned(Mechanism):
-    """Dataflow whose dependences are learned from a kernel's first launch.
-
-    Parameters
-    ----------
-    what : {"edges", "relative"}
-        What is learned: edges by distances in kernels, or footprints relative to buffers, which
-        are compared as the kernel comes.
-    """
+    """Dataflow whose dependences are learned from a kernel's first launch."""
 
     name = "dataflow-learned"
     signature = "dataflow-learned(edges|relative)"
@@ -281,13 +272,7 @@ class RelativeLesson:
 
 
 def relative_lesson(program: Scenario) -> RelativeLesson:
-    """Compare what each launch touches with what the one that taught it did.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has no footprints.
-    """
+    """Compare what each launch touches with what the one that taught it did."""
     graph = program.graph
     footprints = footprints_for("dataflow-learned(relative)", program)
     kernels = np.flatnonzero(program.is_kernel).tolist()

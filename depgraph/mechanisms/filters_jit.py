@@ -1,7 +1,5 @@
 """Bloom filters of many owners side by side, one bit of each owner a word: filled, and asked."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.graph.graph_jit import OTHER_SALT, SALT, mix64

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
@@ -14,8 +15,6 @@ from depgraph.mechanisms.queues import chain_of_each
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 # By the first digit of the compute capability: the fewest SMs of a part, and what they are a

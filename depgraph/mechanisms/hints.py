@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
 from depgraph.mechanisms.base import footprints_for
 from depgraph.trace.records import ACCESS_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.trace.records import Allocation
@@ -67,13 +65,7 @@ class Pieces:
 
 
 def hints_of(program: Scenario, grain: str) -> Hints:
-    """Return the hints of a program's launches at a grain of `GRAINS`.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has no footprints.
-    """
+    """Return the hints of a program's launches at a grain of `GRAINS`."""
     graph = program.graph
     footprints = footprints_for("dataflow-hints", program)
     known = program.allocations if graph.space is None else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,8 +13,6 @@ from depgraph.mechanisms.costs import Charges, Cost, once
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"

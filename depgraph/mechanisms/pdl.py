@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.program import common_architecture
@@ -15,10 +17,6 @@ from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Again
 from depgraph.trace.records import TRIGGER, WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from depgraph.scenario.contention import contended_bound, run_contended
 from depgraph.timing.launch_model import LaunchTime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from depgraph.gpu.model import MeasuredErrors
     from depgraph.mechanisms.base import Mechanism
     from depgraph.scenario.scenario import Scenario
@@ -48,23 +47,14 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
-    """A predicted time in microseconds, and the range that nine of ten measured ones lie in.
-
-    Attributes
-    ----------
-    low_us, high_us : float or None
-        None where nobody measured how far predictions of the family are off.
-    family : str
-        Programs whose errors make the range.
-    errors : MeasuredErrors or None
-        These errors.
-    """
+    """A predicted time in microseconds, and the range that nine of ten measured ones lie in."""
 
     us: float
+    # low_us, high_us: None where nobody measured how far predictions of the family are off
     low_us: float | None
     high_us: float | None
-    family: str = ""
-    errors: MeasuredErrors | None = None
+    family: str = ""  # programs whose errors make the range
+    errors: MeasuredErrors | None = None  # these errors
 
 
 def in_microseconds(
@@ -91,17 +81,14 @@ def in_microseconds(
 def predicted_time(
     mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts | None = None
 ) -> Predicted:
-    """Predict what a mechanism would be measured at.
-
-    Launches cost what the scenario says, else what the GPU's model says. A greedy schedule may end
-    sooner where launches cost more: the longer of the times with and without is returned.
-    """
+    """Predict what a mechanism would be measured at, no less than if launches were free."""
     launched = scenario.priced
     ways = _makespans(mechanism, launched, costs or {})
     free = ways
     if not launched.launch.is_off:
         costs = without_launch_costs(mechanism, costs or {})
         free = _makespans(mechanism, launched.without_launches(), costs)
+        # A greedy schedule may end sooner where launches cost more.
         ways = max(ways, free, key=sum)
         if isinstance(mechanism, CudaGraph):
             ways += _replays_on_idle_gpu(mechanism, launched, min(free))
@@ -110,10 +97,7 @@ def predicted_time(
 
 
 def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> list[float]:
-    """Return the makespans of a graph that ends before the host has launched the next replay.
-
-    They are none below `least`; none are returned where the host is faster.
-    """
+    """Return makespans, no less than `least`, of replays that end before the next one begins."""
     model = scenario.launch
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:
@@ -124,10 +108,7 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
 
 
 def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:
-    """Return a schedule that ends at the time that was predicted.
-
-    Of all that hardware may do it is the way whose makespan is nearest to that time, stretched.
-    """
+    """Return the one of possible schedules nearest to a predicted time, stretched to it."""
     schedule = min(_ways(mechanism, scenario.priced, {}), key=lambda way: abs(way.makespan - time))
     makespan = schedule.makespan
     if makespan == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,6 @@ from depgraph.mechanisms.wireframe import Wireframe
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from importlib.metadata import EntryPoint
 
 MECHANISMS: dict[str, type[Mechanism]] = {

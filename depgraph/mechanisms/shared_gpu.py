@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
@@ -16,8 +17,6 @@ from depgraph.scenario.contention import run_contended
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario

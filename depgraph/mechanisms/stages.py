@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, sources_of_each
@@ -14,10 +16,6 @@ from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
 

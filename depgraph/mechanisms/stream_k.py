@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
@@ -19,10 +21,6 @@ from depgraph.timing.durations import kernel_makespans
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.gpu.sm_sharing import clusters_of
 from depgraph.graph.lists import distinct
@@ -13,8 +14,6 @@ from depgraph.mechanisms.costs import LAUNCH, Charges, Launching, gated, one_by_
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.launch_model import LaunchModel
 

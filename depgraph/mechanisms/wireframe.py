@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.mechanisms.base import Availability, Numbered
 from depgraph.mechanisms.costs import Charges, Cost, once
 from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.scenario.scenario import Scenario
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.recorder.raw_recording import RawRecording, read_raw_recordings
 from depgraph.recorder.times import as_launched, launches_in
 from depgraph.trace.block_spans import BlockSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.recorder.times import Events
 
 TIMES = np.dtype(

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,8 +19,6 @@ from depgraph.recorder.toolkit import sees_tiles
 from depgraph.system.output import WorkFolder, one_line_errors, work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from depgraph.recorder.toolkit import Toolkit
 
 Thing = TypeVar("Thing")
@@ -57,10 +56,7 @@ class Builder:
         self._say = say
 
     def patch(self, architectures: Iterable[int], *, block_times: bool = False) -> Path:
-        """Return what kernels of some architectures, such as 90, are patched with.
-
-        That notes what they touch, or, with ``block_times``, when their blocks run.
-        """
+        """Return a patch that notes what kernels of architectures touch, or when blocks run."""
         nvcc = _needed(self._toolkit.nvcc)
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in sorted(set(architectures))]
         words = [str(nvcc), *codes, *_PATCH, *self._sanitizer_flags()]
@@ -125,7 +121,7 @@ class Builder:
         except OSError as error:
             reason = error.strerror or "cannot be made"
         if not reason or kept.is_file():
-            stranger = [path for path in (self._folder, kept) if _is_a_strangers(path)]
+            stranger = [path for path in (self._folder, kept) if _is_of_another_user(path)]
             reason = f"others may write {stranger[0]}" if stranger else ""
         if not reason:
             return kept
@@ -134,7 +130,7 @@ class Builder:
         return self._folder / name
 
 
-def _is_a_strangers(path: Path) -> bool:
+def _is_of_another_user(path: Path) -> bool:
     return path.exists() and not is_ours(path)
 
 

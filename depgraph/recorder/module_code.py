@@ -1,7 +1,5 @@
 """Modules of machine code: which kernels are in one, and its code as nvdisasm prints it."""
 
-from __future__ import annotations
-
 import re
 import struct
 import subprocess

@@ -1,18 +1,13 @@
 """What the recorder wrote of each process, before it is packed."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
 EARLIER = (

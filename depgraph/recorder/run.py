@@ -1,19 +1,14 @@
 """Running a program with the recorder in it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from depgraph.errors import RecorderError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 MOST_GPU_MEMORY = 32 << 30  # beyond it the places of a table have no numbers of 32 bits
 _PREFIX = "DEPGRAPH_RECORD_"
@@ -66,10 +61,7 @@ def record(
     *,
     block_times: bool = False,
 ) -> int:
-    """Run a program with the recorder in it; return its exit code as a shell gives it.
-
-    With ``block_times`` it notes when blocks run, by a patch for that, and nothing else.
-    """
+    """Run a program with the recorder in it, for block times alone or all; return its exit code."""
     settings = {"PATCH": str(patch), "BLOCKS": "1" if block_times else ""}
     named = {_PREFIX + name: value for name, value in settings.items()}
     return _run(command, library, folder, {**named, **selection.settings()})

@@ -1,15 +1,11 @@
 """The times that a first, unrecorded run took, as a trace of the PyTorch profiler."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+from typing import Any
 
 from depgraph.recorder.raw_recording import json_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
-    from pathlib import Path
 
 Events = list[dict[str, Any]]
 

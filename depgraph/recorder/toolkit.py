@@ -1,7 +1,5 @@
 """What recording needs of the machine: a GPU, the Compute Sanitizer, nvcc and a C++ compiler."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,21 +1,17 @@
 """What machine code says of kernels that no hook of the recorder sees."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from depgraph.errors import RecorderError
 from depgraph.recorder.module_code import disassembled_code, find_nvdisasm, read_code
 from depgraph.recorder.raw_recording import EARLIER
 from depgraph.system.workers import available_jobs
 from depgraph.trace.records import PROGRAMMATIC_OPCODES, programmatic_code
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 STORES_TILES = "stores tiles by TMA"
 READS_CONSTANTS = "reads __constant__ memory"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenari
 from depgraph.timing.launch_model import parse_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from depgraph.gpu.model import MeasuredErrors
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.reproduce.figures import Figure, Inputs, Published

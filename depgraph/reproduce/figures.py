@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import InputError
 from depgraph.system.described import parse_toml, read_toml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from depgraph.graph.program import Extraction
     from depgraph.timing.profile import BlockProfile, KernelProfile
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.dependence.sweep import build_graph, sweep
@@ -36,11 +39,6 @@ from depgraph.timing.launch_model import LaunchChoice, parse_launch
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Extraction
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -18,8 +19,6 @@ from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice
 from depgraph.trace.records import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from depgraph.graph.program import Extraction
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.reproduce.programs import makespan
@@ -16,10 +18,6 @@ from depgraph.timing.profile import BlockProfile
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
     from depgraph.reproduce.figures import Figure, Inputs, Published

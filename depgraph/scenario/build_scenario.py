@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
@@ -22,10 +24,6 @@ from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources

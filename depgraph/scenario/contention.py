@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.gpu.model import calibrated_gpu
 from depgraph.schedule.policy import HOLDS, IGNORED, PLACES, Rules
@@ -19,8 +20,6 @@ from depgraph.system.text import show_percent
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.gpu.model import Gpu, MeasuredErrors
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
@@ -167,10 +166,7 @@ class Trust:
     errors: tuple[MeasuredErrors, ...]  # how far predictions with them were off, by family
 
     def of(self, family: str) -> MeasuredErrors | None:
-        """Return how far predictions of a family were off; None where that is not validated.
-
-        It is not where constants are of another GPU, or contention is left out.
-        """
+        """Return the errors of a family; None without contention or constants of this GPU."""
         if self.gpu != self.constants_of or not self.contention:
             return None
         return next((each for each in self.errors if each.family == family), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,8 +16,6 @@ from depgraph.timing.launch_model import NO_LAUNCHES
 from depgraph.timing.profile import KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement

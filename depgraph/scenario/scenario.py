@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
@@ -21,10 +23,7 @@ from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     import networkx as nx
-    from numpy.typing import NDArray
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
@@ -57,10 +56,7 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioFacts:
-    """What is given of a program and of the GPU that it is to run on, and what follows from it.
-
-    The fields are those of `Scenario`, which adds what is varied and predicted.
-    """
+    """What is given of a program and a GPU, and follows from it; `Scenario` adds what is varied."""
 
     graph: BlockGraph
     timing: Durations
@@ -217,10 +213,7 @@ class ScenarioFacts:
 
     @cached_property
     def memory_times(self) -> NDArray[np.float64]:
-        """What predictions let each memset and copy take: float64[n_operations], 0 if unknown.
-
-        Bounds and schedules of fixed durations leave them out.
-        """
+        """What predictions, and no bounds, let each memset and copy take: float64[n_operations]."""
         times = np.zeros(self.graph.n_operations)
         if self.fit is None or self.fit.match is None:
             return times

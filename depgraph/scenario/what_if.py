@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -21,8 +22,6 @@ from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario

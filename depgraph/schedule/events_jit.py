@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.system.compiled import compiled_helper
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 

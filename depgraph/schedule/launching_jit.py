@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.program import JOIN_BLOCK, JOIN_KERNEL
 from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED, add_event, table
@@ -16,8 +17,6 @@ from depgraph.schedule.waits_jit import pass_gate
 from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.schedule.policy import LaunchRules
 

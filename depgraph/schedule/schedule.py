@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
-    from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches
@@ -33,28 +32,15 @@ class Children:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When every block starts and on which SM.
-
-    Attributes
-    ----------
-    start, end : float64[n_blocks]
-        In the unit of the durations.
-    sm : int32[n_blocks]
-    waiting : float
-        Time that blocks spend waiting in a slot, summed over all blocks.
-    least : float
-        Time below which the memory bandwidth keeps the schedule as a whole.
-    children : Children or None
-        Of rules that let blocks launch from the device.
-    """
+    """When every block starts and on which SM, in the unit of the durations."""
 
     name: str
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     sm: NDArray[np.int32]
-    waiting: float = 0.0
-    least: float = 0.0
-    children: Children | None = None
+    waiting: float = 0.0  # time that blocks spend waiting in a slot, summed over all blocks
+    least: float = 0.0  # time below which the memory bandwidth keeps the schedule as a whole
+    children: Children | None = None  # of rules that let blocks launch from the device
 
     @property
     def makespan(self) -> float:
@@ -63,10 +49,7 @@ class Schedule:
         return max(self.least, last, float(self.end.max(initial=0.0)))
 
     def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
-        """Return the schedule with the blocks of all children after those of the program.
-
-        A child that is not launched is on SM -1, at no time.
-        """
+        """Return it with the blocks of all children behind; what is not launched is on SM -1."""
         if launches is None:
             return self
         launch, _ = launches.child_blocks
@@ -102,10 +85,7 @@ class Schedule:
 
 
 def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule:
-    """Return when blocks run, where some also wait in a slot: their last part, as they end.
-
-    Where blocks launch child kernels, how long they run depends on the schedule: nothing changes.
-    """
+    """Return when blocks run that wait in a slot before: their last part if none launches."""
     if schedule.children is not None:
         return schedule
     return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
@@ -114,10 +94,7 @@ def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule
 def utilization_over_time(
     schedule: Schedule, shares: NDArray[np.float64], sms: int, edges: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Average utilization, 0 to 1, between ascending instants; exact, not sampled.
-
-    `shares` is what each block takes of an SM, `edges` float64[n + 1] in the unit of the schedule.
-    """
+    """Average the utilization, 0 to 1, exactly between ascending `edges`: float64[n + 1] to [n]."""
     busy = _area_before(edges, schedule.start, shares) - _area_before(edges, schedule.end, shares)
     widths = np.diff(edges)
     return np.divide(np.diff(busy), widths * sms, out=np.zeros(len(widths)), where=widths > 0)

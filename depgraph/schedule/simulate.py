@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.schedule.events_jit import Events, per, writable
@@ -24,8 +25,6 @@ from depgraph.schedule.waits_jit import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
@@ -108,10 +107,7 @@ def run_rules(
 def with_children(
     rules: Rules, graph: BlockGraph, durations: NDArray[np.float64], need: NDArray[np.int64]
 ) -> tuple[Rules, BlockGraph, NDArray[np.float64], NDArray[np.int64]]:
-    """Return a program with the children of all launches after it, as further operations.
-
-    `need` is what a block takes of an SM; those of a child take what its parent's do.
-    """
+    """Return a program with the children of all launches, which need what their parents do."""
     launches = cast("LaunchRules", rules.launching).launches
     n = len(launches)
     parent = graph.operation_of_block[launches.block]
@@ -219,11 +215,7 @@ def _on_their_places(
 def _on_copy_engines(
     places: Places, sharing: SmSharing | None, size: int
 ) -> tuple[SmSharing | None, NDArray[np.float64]]:
-    """Take what runs on copy engines from the load of SMs.
-
-    Also returns how many times as long a block of each operation takes alone as at a rate of 1,
-    where an engine runs it.
-    """
+    """Take what copy engines run from the SMs' load; say how much longer each takes alone."""
     if sharing is None:
         return None, np.ones(len(places.first))
     off = (places.first >= size) & (sharing.load > 0)

@@ -5,8 +5,6 @@ subject. Its steps leave work to one another in lists: operations that open, blo
 to be placed, blocks that are released to run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.schedule.events_jit import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.schedule.events_jit import (
     ENDED,
@@ -21,8 +22,6 @@ from depgraph.schedule.events_jit import (
 from depgraph.system.compiled import compiled_helper, compiled_within
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.schedule.policy import Rules
     from depgraph.schedule.simulate import Placed
 

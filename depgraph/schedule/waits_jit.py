@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.graph_jit import invert_lists
 from depgraph.schedule.events_jit import ENTERED, OPENED, add_event, per, table, writable
@@ -17,8 +18,6 @@ from depgraph.schedule.policy import HOLDS, IGNORED, PLACES
 from depgraph.system.compiled import compiled_helper, compiled_within
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.schedule.policy import Gates, Rules
     from depgraph.schedule.simulate import Placed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import StoreError
 from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
@@ -16,12 +19,8 @@ from depgraph.system.arrow import to_codes, to_lists, to_numpy
 from depgraph.trace.records import HOST_CALLS, Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
     import pyarrow as pa
     from _typeshed import DataclassInstance
-    from numpy.typing import NDArray
 
     from depgraph.store.tables import StoredTables
 

@@ -16,6 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import StoreError
@@ -23,8 +24,6 @@ from depgraph.system.output import stable_path
 from depgraph.system.strict_json import read_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.store.store import Store
 
 TIMES, CAPTURES = "times", "captures"
@@ -89,11 +88,8 @@ class Companion:
 
 
 def open_companion(path: Path) -> Companion | None:
-    """Read a file whole if it is a companion, and refuse it if it has changed; else None.
-
-    All that reads a companion goes through here, and uses what was read: the file itself may be
-    another one a moment later.
-    """
+    """Read a companion whole, and only here; refuse it if changed, None if it is none."""
+    # What was read is used: the file itself may be another one a moment later.
     try:
         with path.open("rb") as file:
             head = file.read(_LONGEST_BEGINNING)

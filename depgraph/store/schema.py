@@ -6,10 +6,12 @@ columns and tables stands in `columns`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
 from depgraph.graph.pairs import Pattern
@@ -18,10 +20,7 @@ from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 SCHEMA_VERSION = 7
 OLDEST_VERSION = 3  # of stores that are read: what they lack is the default of its column

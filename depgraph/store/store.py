@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints, freed_between
@@ -19,11 +22,7 @@ from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation, HostCall
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
     import pandas as pd
-    from numpy.typing import NDArray
 
 
 class Store(StoredTables):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,22 +42,20 @@ from depgraph.system.described import (
     REQUIRED,
     Field,
     any_text,
+    fault_of_json,
     items,
     one_of,
     optional,
     real,
     record,
-    strange_in,
     values_of,
     whole,
 )
 from depgraph.system.limits import LARGEST_ID
-from depgraph.system.output import recover, stranger_in
+from depgraph.system.output import foreign_file_in, recover
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed import ReadableBuffer
 
 CHECKSUMS = "SHA256SUMS"
@@ -150,7 +149,7 @@ def not_a_store(path: Path) -> str:
     """Say what keeps a folder from being a store and nothing else, "" if nothing does."""
     if not is_store(path):
         return "was not written by depgraph"
-    return stranger_in(path, lambda e: e.name in FILES and e.is_file() and not e.is_symlink())
+    return foreign_file_in(path, lambda e: e.name in FILES and e.is_file() and not e.is_symlink())
 
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
@@ -175,7 +174,7 @@ class StoredTables:
             with suppress(*_UNREADABLE):  # the files of another version may be others
                 self._metadata_in(pq.read_schema(self.file("kernels")))
             raise
-        self._refuse_strange_files()
+        self._refuse_files_of_other_stores()
         self.metadata = self._metadata_in(self._kernels.schema)
         check_metadata(self.file("kernels"), self.metadata)
 
@@ -216,7 +215,7 @@ class StoredTables:
             )
         return metadata
 
-    def _refuse_strange_files(self) -> None:
+    def _refuse_files_of_other_stores(self) -> None:
         """Refuse files of other stores by what stands at their end, without reading them whole."""
         for table in stored_tables(self._version):
             try:
@@ -346,7 +345,7 @@ _ENTRIES = (
 
 def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
     """Refuse metadata that no extraction writes, by the name of the entry."""
-    if found := strange_in(metadata, _ENTRIES):
+    if found := fault_of_json(metadata, _ENTRIES):
         raise _refused(file, found)
     try:
         known = Communication.from_metadata(metadata)

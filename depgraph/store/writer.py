@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph.pairs import PairSummary
@@ -46,12 +49,7 @@ from depgraph.system.output import new_folder, stable_path, tool_version
 from depgraph.trace.records import HOST_CALLS, Allocation, HostCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import Self
-
     from _typeshed import DataclassInstance
-    from numpy.typing import NDArray
 
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.block_graph import BlockGraph

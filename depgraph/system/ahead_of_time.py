@@ -4,8 +4,6 @@
 `compiled` looks for. ``signatures.json`` names functions, and what they are called with.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

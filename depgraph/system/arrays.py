@@ -4,8 +4,6 @@ An *operation* is a kernel, a copy or a memset, in program order; *global* numbe
 through all of them. Only type checkers import this module.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

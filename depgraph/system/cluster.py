@@ -1,19 +1,15 @@
 """Work on the machines of a cluster, through dask.distributed and a shared file system."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.limits import MOST_JOBS, whole_number
 from depgraph.system.processes import Lost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -86,6 +82,7 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
     """Connect to a scheduler, ``tcp://host:port``, or start one here, ``local:N`` processes."""
     try:
         from distributed import Client, LocalCluster
+        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         message = "--scheduler needs dask.distributed: pip install 'depgraph[cluster]'"
         raise ClusterError(message) from None
@@ -110,10 +107,13 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
             yield ClusterWorkers(client)
         return
     try:
+        # Before a client is begun: what is left of one that fails may stop the next.
+        parse_host_port(parse_address(address)[1])
         client = Client(  # type: ignore[no-untyped-call, unused-ignore]
             address, timeout=_CONNECT_SECONDS
         )
-    except (OSError, TimeoutError, ValueError) as error:
+    # Where the machine is slow, what dask asserts of its own clean-up may not hold.
+    except (OSError, TimeoutError, ValueError, AssertionError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         message = f"scheduler {address}: cannot be reached ({reason})"
         raise ClusterError(message) from None

@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from operator import attrgetter
 from pathlib import Path
@@ -25,8 +26,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from depgraph.ownership import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -26,9 +28,6 @@ from depgraph.system.limits import MOST_ROWS
 from depgraph.system.text import clean_text, in_short, shown_in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     Reader: TypeAlias = Callable[[object], Any]
     """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
 
@@ -263,7 +262,7 @@ class Field:
     default: Any = None
 
 
-def strange_in(content: Mapping[str, Any], known: Iterable[Field]) -> str:
+def fault_of_json(content: Mapping[str, Any], known: Iterable[Field]) -> str:
     """Say what of JSON that depgraph writes it never wrote: "lacks 'kinds'"; "" for nothing."""
     for field in known:
         if field.key in content:

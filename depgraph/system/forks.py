@@ -1,16 +1,12 @@
 """Work side by side in copies of this process: for what holds the interpreter's lock."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import TypeVar
 
 Result = TypeVar("Result")
 
@@ -26,11 +22,7 @@ def map_in_forks(
     *,
     without: Callable[[Result], Result] = lambda result: result,
 ) -> list[Result]:
-    """Apply a function to the numbers from 0, in this process and in copies of it.
-
-    Copies need nothing that would have to be sent to them. What one of them fails to do is done
-    here, where an error can be raised. `without` takes from a result what need not come back.
-    """
+    """Apply a function to numbers from 0, here and in forks; what one fails to do is done here."""
     jobs = min(jobs, items) if _CAN_COPY and items <= _MOST_ITEMS else 1
     if jobs <= 1:
         return [function(i) for i in range(items)]

@@ -6,18 +6,14 @@ callback from compiled code that cannot pass it on, or between the making of a f
 made, and the handler works through the list and leaves.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 EXIT_INTERRUPTED = 130
 

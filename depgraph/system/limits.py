@@ -1,7 +1,5 @@
 """The largest numbers taken from users and files: beyond them is a slip, or an attack on memory."""
 
-from __future__ import annotations
-
 import re
 
 MOST_SMS = 1 << 20

@@ -21,6 +21,7 @@ import platform
 import struct
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -31,8 +32,6 @@ import numpy as np
 from depgraph.ownership import read_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Described = Any  # of a result: how it lies in memory, as lists and texts for JSON
 
 COMMON = "x86-64-v3"  # as LLVM calls processors since 2013 (Intel) and 2015 (AMD)

@@ -1,7 +1,5 @@
 """How much memory may be used."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys
@@ -35,11 +33,8 @@ def parse_size(text: str, least: int = LEAST_LIMIT) -> int:
 
 
 def return_free_memory() -> None:
-    """Give back to the system what this process has freed.
-
-    The C library and Arrow keep freed memory for later, and what is freed in one order and asked
-    for in another grows. Does nothing where the C library has no ``malloc_trim``.
-    """
+    """Give back what this process has freed, where the C library has ``malloc_trim``."""
+    # It and Arrow keep freed memory; what is freed in one order and asked for in another grows.
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

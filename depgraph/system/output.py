@@ -16,6 +16,7 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
@@ -26,8 +27,6 @@ from depgraph.errors import OutputError, OutputExistsError
 from depgraph.system.interrupts import interrupts_held, keep, remove_on_interrupt, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     # Says what keeps a folder from being a result of ours, "" for nothing.
     NotOurs = Callable[[Path], str]
 
@@ -201,7 +200,7 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
         raise OutputError(path, "is not a UTF-8 name", "name another path") from None
 
 
-def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
+def foreign_file_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
     """Name something in a folder that is not ours, nor what systems leave there; "" for nothing."""
     for entry in sorted(folder.iterdir()):
         if not is_known(entry) and not entry.name.startswith(_LEFT_BY_SYSTEMS):
@@ -281,7 +280,7 @@ def _replace(path: Path, new: Path, not_ours: NotOurs) -> bool:
 
 
 def _place_taken(new: Path, path: Path, target: Path) -> OutputError:
-    beside = path.with_name(place_beside(new, target).name)
+    beside = path.with_name(place_numbered(new, target).name)
     return OutputError(
         path,
         "was made by something else while this ran, and is left as it is",
@@ -355,7 +354,7 @@ def exchange(new: Path, path: Path) -> None:
         return
     aside = _aside(path)
     if aside.is_dir():  # a process was killed once the new one was in place
-        place_beside(aside, new)
+        place_numbered(aside, new)
     path.rename(aside)
     try:
         new.rename(path)
@@ -376,7 +375,7 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.name}.depgraph-replaced")
 
 
-def place_beside(new: Path, path: Path) -> Path:
+def place_numbered(new: Path, path: Path) -> Path:
     """Rename `new` to the first of ``path.1``, ``path.2``, ... that is free, and return that."""
     for number in count(1):
         beside = path.with_name(f"{path.name}.{number}")

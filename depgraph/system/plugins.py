@@ -20,13 +20,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 
 def loaded(point: EntryPoint) -> Any:
-    """Import what an entry point names.
-
-    Raises
-    ------
-    ModelError
-        If that fails, whatever the package does.
-    """
+    """Import what an entry point names; `ModelError` if that fails, whatever the package does."""
     try:
         return point.load()
     except Exception as error:  # noqa: BLE001 - it is the code of another package

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from depgraph.system.interrupts import closed_on_interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
     from multiprocessing.process import BaseProcess
 
 Item = TypeVar("Item")

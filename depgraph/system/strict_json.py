@@ -3,8 +3,6 @@
 `restore` makes dataclasses of it, by their annotations.
 """
 
-from __future__ import annotations
-
 import json
 import types
 from dataclasses import is_dataclass

@@ -1,15 +1,10 @@
 """Text for people: made harmless where it comes from outside, cut short; numbers shown."""
 
-from __future__ import annotations
-
 import math
 import re
 import reprlib
 import unicodedata
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 # What a spreadsheet takes for the beginning of a formula: OWASP, "CSV Injection". The last four are

@@ -1,7 +1,5 @@
 """Times: from one unit into another, and ratios of them where one may be 0."""
 
-from __future__ import annotations
-
 MICROSECONDS = {"us": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
 TIMES = frozenset({*MICROSECONDS, "cycles"})
 

@@ -1,17 +1,12 @@
 """Align two sequences of launches: by what is the same, then by what is nearly the same."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.timing.align_jit import longest_common_subsequence
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 UNPAIRED = -1
 

@@ -1,7 +1,5 @@
 """Longest common subsequence of two long sequences, 64 cells of the table at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.system.compiled import compiled

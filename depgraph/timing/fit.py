@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.system.text import nor_more
@@ -14,10 +16,6 @@ from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import Kernel
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where
@@ -63,11 +61,7 @@ class Fit:
 
     @property
     def warning(self) -> str | None:
-        """What to tell who uses the times; None if every kernel has its own.
-
-        What only the profile has is mostly the set-up of the program, and is told where it takes
-        most of the time.
-        """
+        """What to tell users of the times; None if each kernel has one and others take little."""
         others = 0.0 if self.match is None else self.match.share_of_time(UNMATCHED)
         if self.is_measured.all() and not self.misfit and others <= _MOST_OTHERS:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from depgraph.gpu.model import Gpu
     from depgraph.timing.measured_run import MeasuredRun
 
@@ -180,11 +179,7 @@ def launch_model(
     clock_mhz: float | None = None,
     run: MeasuredRun | None = None,
 ) -> LaunchModel:
-    """Work out what launches cost, in the unit of the durations.
-
-    The times of the GPU apply where they are asked for, or the profile does not say; the clock, by
-    default its boost clock, turns microseconds into cycles.
-    """
+    """Work out what launches cost in a unit, by the choice, else by the run or the GPU."""
     model = OFF
     if choice.base != NONE:
         model = _of_gpu(gpu, unit, clock_mhz or gpu.boost_clock_mhz)

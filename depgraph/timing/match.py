@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
@@ -20,10 +22,6 @@ from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import Kernel
     from depgraph.timing.align import Level
     from depgraph.timing.profile import KernelProfile

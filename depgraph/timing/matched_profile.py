@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.graph.lists import distinct
@@ -15,10 +17,6 @@ from depgraph.timing.durations import scaled_durations
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
     from depgraph.timing.durations import Durations
@@ -82,10 +80,7 @@ class Match:
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """From the shortest to the longest time of each kernel, of all iterations, over its median.
-
-        0 where there is one, NaN where there is none or all times are 0.
-        """
+        """From the shortest to the longest time of each kernel over the median; NaN for none."""
         times = self._times(slice(None))
         result = np.full(times.shape[1], np.nan)
         some = np.nanmax(times, axis=0, initial=-1.0) > 0
@@ -129,11 +124,7 @@ class Match:
 
     @property
     def block_times(self) -> dict[int, NDArray[np.float64]]:
-        """Measured times of the blocks of kernels, in `unit`, by kernel number.
-
-        Of several iterations the median of each block. Kernels are left out that are matched by a
-        guess.
-        """
+        """Median times of the blocks of kernels, in `unit`, by number; not of guessed ones."""
         return {
             kernel: np.median([each.alone for each in measured], axis=0) * self.scale
             for kernel, measured in self._block_spans().items()
@@ -229,10 +220,7 @@ class Match:
         return next((names[d] for d in devices if names.get(d)), None)
 
     def memory_node_times(self, nodes: int) -> NDArray[np.float64] | None:
-        """Return times of memsets and copies, float64[nodes], in order; None if others are meant.
-
-        Those of the profile are taken for the program's where they are as many.
-        """
+        """Return times of memsets and copies: float64[nodes]; None if as many are not known."""
         memory = self.profile.memory
         if memory is None or memory.start is None or len(memory) != nodes:
             return None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.lists import distinct
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile
 
@@ -40,13 +38,7 @@ class MeasuredRun:
     is_stated: bool = False  # whether the user said how long it takes without a profiler
 
     def without_profiler(self, wall: float) -> MeasuredRun:
-        """Return the run as long as the user says: without a profiler the GPU is idle for less.
-
-        Raises
-        ------
-        ModelError
-            If kernels and copies alone take longer.
-        """
+        """Return the run as long as the user says: without a profiler the GPU is idle for less."""
         busy = self.wall - self.idle
         if wall < busy:
             raise ModelError(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from depgraph.apply.captured import LIBRARY, OTHER, Allocation
 from depgraph.errors import ApplyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _ROUNDED_TO = 512  # what the allocator rounds sizes up to
 

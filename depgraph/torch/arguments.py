@@ -1,20 +1,15 @@
 """The arguments of a captured function: buffers that the graph reads, and what fits them."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
 from depgraph.torch.values import is_the_same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
 
 _SHARED = "arguments share memory with each other or with what is changed"
 _NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,8 +15,6 @@ import torch
 from depgraph.errors import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from depgraph.apply.order import Edge
     from depgraph.torch.capture import Program
     from depgraph.torch.driver import Driver

@@ -5,19 +5,18 @@ slots that can be reached from a function lead to the tensors it uses, and to th
 functions that decide which operators it calls.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import sys
 import types
 import weakref
 from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -46,9 +45,6 @@ from depgraph.torch.values import (
     size_of,
     state_of_generator,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
 
 ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
 _MAPPINGS = dict, types.MappingProxyType

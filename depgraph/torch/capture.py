@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,6 @@ from depgraph.torch.executed import is_library
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from depgraph.apply.plan import Layout
     from depgraph.torch.allocations import Timeline
     from depgraph.torch.driver import Driver

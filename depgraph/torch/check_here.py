@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,9 +25,6 @@ from depgraph.torch.parallelized import Outputs
 from depgraph.torch.rerun import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.bench import Result
     from depgraph.torch.parallel import Request

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -23,9 +25,6 @@ from depgraph.torch.bench import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
     from depgraph.apply.captured import Call, Captured
     from depgraph.apply.order import Edge
     from depgraph.torch.bench import Result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +21,6 @@ from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.parallelized import Outputs, Ready, Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.apply.order import Edge
     from depgraph.apply.recorded_call import RecordedCall
     from depgraph.apply.verdicts import Verdicts

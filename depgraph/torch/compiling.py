@@ -1,21 +1,16 @@
 """Functions that `torch.compile` has made: what they run, and what they allocate."""
 
-from __future__ import annotations
-
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from depgraph.errors import ApplyError
 from depgraph.torch.executed import Executed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 _ORIGINAL = "_torchdynamo_orig_callable"
 _OWN_GRAPHS = "triton.cudagraphs"

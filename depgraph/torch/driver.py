@@ -1,8 +1,7 @@
 """The CUDA driver's graph calls, through ctypes."""
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Callable, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -14,13 +13,10 @@ from ctypes import (
     c_ulonglong,
     c_void_p,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET
 from depgraph.errors import ApplyError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Three = tuple[int, int, int]
 Edge = tuple[int, int, int]  # two nodes, and what the driver knows of the edge: 0 for a full one

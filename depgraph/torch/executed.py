@@ -1,20 +1,16 @@
 """Which Python functions ran, and what their code reads by name."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import gc
 import sys
 import types
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
 
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "triton"})
 _SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too

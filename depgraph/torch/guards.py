@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -34,8 +35,6 @@ from depgraph.torch.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from depgraph.torch.bindings import Bindings, Slot
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,6 @@ import torch
 from depgraph.torch.operator_log import OperatorLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from depgraph.torch.driver import Driver
 
 _idle: dict[int, list[Lanes]] = {}

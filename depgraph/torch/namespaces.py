@@ -6,13 +6,11 @@ import builtins
 import gc
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any
 
 from depgraph.torch.executed import function_in, globals_in, is_library, names_in
 from depgraph.torch.values import count_of, is_the_same, iterated
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
 
 _ABSENT = object()
 _FUNCTIONS = (

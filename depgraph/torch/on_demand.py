@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,6 @@ from depgraph.torch.parallelized import Parallelized, StandIn, is_capturing
 from depgraph.torch.values import is_simple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from depgraph.apply.applied import Applied
 
 

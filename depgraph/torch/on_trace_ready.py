@@ -1,20 +1,16 @@
 """What PyTorch's profiler calls with a trace that is ready: the answer is printed beside it."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.cli.hooks import answer_of_profile
 from depgraph.errors import DepgraphError
 from depgraph.scenario.of_store import named_gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def on_trace_ready(

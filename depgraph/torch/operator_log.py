@@ -1,21 +1,16 @@
 """Listening to PyTorch's dispatcher: which operators a function calls, on which memory."""
 
-from __future__ import annotations
-
 import threading
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from depgraph.errors import ApplyError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 _COMPOSITE = "CompositeImplicitAutograd"
 _BY_ROWS = "crow_indices", "col_indices", "values"

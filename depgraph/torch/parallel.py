@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,8 +34,6 @@ from depgraph.system.memory import parse_size
 from depgraph.torch.rerun import call_to_check, run_again, why_not_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from depgraph.apply.applied import Applied
     from depgraph.apply.captured import Captured
     from depgraph.torch.on_demand import OnDemand

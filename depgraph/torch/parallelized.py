@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from depgraph.torch.arguments import is_dense
 from depgraph.torch.guards import WarnOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
-
     from depgraph.apply.applied import Applied
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.guards import Guards

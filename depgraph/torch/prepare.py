@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,8 +26,6 @@ from depgraph.torch.operator_log import parts_of
 from depgraph.torch.warm_up import warm_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from depgraph.apply.captured import Allocation
     from depgraph.apply.kernel_code import KernelCode
     from depgraph.apply.order import Edge

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,6 @@ from depgraph.errors import ApplyError, RecorderError
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from depgraph.apply.kernel_code import KernelCode
 
 CHECK_CALL = "DEPGRAPH_CHECK_CALL"

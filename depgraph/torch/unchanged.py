@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ import numpy as np
 from depgraph.torch.unchanged_jit import comparisons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.torch.namespaces import Names
 
 _WORD = 8  # bytes

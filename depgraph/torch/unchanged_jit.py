@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sysconfig
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -11,12 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     Words = NDArray[np.int64]
 
 # C functions that libtorch keeps stable (torch/csrc/inductor/aoti_torch/c/shim.h), and three of

@@ -1,22 +1,18 @@
 """What objects hold: simple values, contents that are compared as a whole, hooks."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from array import array
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from copy import copy
 from datetime import date, time, timedelta
 from enum import Enum
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,

@@ -6,6 +6,7 @@ import gc
 import random
 import sys
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from depgraph.torch.executed import Executed
 from depgraph.torch.operator_log import OperatorLog, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from depgraph.torch.bindings import Bindings
 
 _MOST_RUNS = 4  # until a function leaves everything bound as it was

@@ -1,16 +1,12 @@
 """When each block of a launch ran, and on which SM, as it was measured."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_BLOCKS = 1 << 20  # of a launch: more would be a text too long for who reads profiles
 _NS, _SM = np.dtype("<u4"), np.dtype("<u2")

@@ -1,16 +1,11 @@
 """Names of GPU functions: demangled, and cut down to what every tool agrees on."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MANGLED = re.compile(r"_{1,4}Z[A-Za-z0-9_$.]+\Z")
 _CLONE_MARK = re.compile(r"(?<!\s)\s*\[clone [^\[\]]*\]|\.kd\Z")

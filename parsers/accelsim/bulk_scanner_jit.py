@@ -3,8 +3,6 @@
 Compiled when a trace is the first to have one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.parsers.accelsim.scanner_jit import (

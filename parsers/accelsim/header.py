@@ -4,14 +4,12 @@ Source: ``util/tracer_nvbit`` and ``gpu-simulator/trace-parser`` of accel-sim/ac
 tracer versions from March 2020 (unnumbered) to 6.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
@@ -23,10 +21,6 @@ from depgraph.parsers.scanning.launch_limits import (
 from depgraph.parsers.scanning.tables_jit import ADDRESS_END
 from depgraph.trace.names import demangle
 from depgraph.trace.records import Dim3, KernelLaunch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 NAME_MARK = b"-kernel name = "
 # The window of generic addresses that stand for shared, or local, memory.

@@ -1,21 +1,15 @@
 """The list of an Accel-Sim trace: kernel files and host copies, in launch order."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.trace.records import Damage, FileState, MemoryOperation, SourceFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
 
 _MAX_LIST_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20

@@ -4,23 +4,19 @@ What needs mending was seen with traces of an H100 in Accel-Sim's development br
 2024: ``docs/accel-sim.md``.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
 import re
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.scanning.compression import TraceStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # What the simulator's trace reader has opcodes for (gpgpu-sim, ISA_Def of each architecture).
 _KNOWN_VERSIONS = (35, 60, 61, 70, 75, 80, 86)

@@ -9,11 +9,10 @@ it and calls again. What has to survive from buffer to buffer is in `Kernel.stat
 only noted: most traces have none, and need no compiled reader of them.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.scanning.tables_jit import (
     ADDRESS_END,
@@ -42,9 +41,6 @@ from depgraph.parsers.scanning.text_jit import (
     word_of,
 )
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Why `scan_lines` returned.
 DONE = 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import tracez
@@ -22,11 +25,7 @@ from depgraph.parsers.scanning.compression import TraceStream, compression_of
 from depgraph.trace.records import MemoryOperation, ScannedPart, Trace, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from io import BufferedReader
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
     from depgraph.parsers.scanning.compression import TraceInput

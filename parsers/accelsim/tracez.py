@@ -6,13 +6,12 @@ chunk; the zstd dictionary; for every warp u32 instructions, u32 chunks and the 
 size and a zstd frame; the index (see `_read_index`); u64 offset of the index.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import struct
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.compression import TraceStream
@@ -22,9 +21,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_DICTIONARY_BYTES = 64 << 20

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from depgraph.parsers.scanning.compression import TraceStream
 
 _MOST_LINE_BYTES = 64 << 20

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer import tiles
@@ -46,8 +47,6 @@ from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage, Ranges, ScannedPart
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.parsers.scanning.compression import TraceInput, TraceStream
     from depgraph.trace.records import Overflow
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
 from depgraph.parsers.scanning.opcodes import Effect
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.parsers.scanning.opcodes import MemoryOpcode
 
 Bytes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]

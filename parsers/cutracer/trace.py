@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer.launches import ADDRESSES, EVENT, METADATA, read_events
@@ -17,11 +20,6 @@ from depgraph.parsers.nvbit.text import copies_by_tma
 from depgraph.trace.records import ScannedPart, SourceFiles, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
 

@@ -6,14 +6,9 @@ it; some tools put more between opcode and addresses, or break the launch line. 
 keeps the number of lines.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MARK = b"MEMTRACE: CTX 0x"
 

@@ -7,10 +7,13 @@ that an access belongs to the launch with its id, never to the launch line above
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, dialect_of, start_of_cut_launch
@@ -29,11 +32,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.nvbit.dialects import Dialect
     from depgraph.parsers.scanning.compression import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer

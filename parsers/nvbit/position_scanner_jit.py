@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit.scanner_jit import (
     LINE_END,
@@ -31,8 +32,6 @@ from depgraph.parsers.scanning.text_jit import DIGIT_0, MAX_LINE_BYTES, X_BITS, 
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.parsers.nvbit.scanner_jit import Launches
     from depgraph.system.arrays import FirstBlocks, Grids
     from depgraph.trace.records import Ranges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +20,6 @@ from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.trace.records import Ranges, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from depgraph.graph.program import Extraction
     from depgraph.system.arrays import Text
 

@@ -5,11 +5,10 @@ launch line, a new opcode, a full table), together with the position of the line
 the caller deals with it and calls again.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.scanning.tables_jit import (
     ADDRESS_END,
@@ -39,9 +38,6 @@ from depgraph.parsers.scanning.text_jit import (
     word_of,
 )
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_RANGES_PER_LINE = 2 * LANES
 

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.scanning.launch_limits import (
@@ -23,8 +24,6 @@ from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.trace.records import Damage, KernelLaunch, Overflow, ScannedPart
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Text
 
 

@@ -1,7 +1,5 @@
 """Files of measured times: one module per format, told apart by contents."""
 
-from __future__ import annotations
-
 from depgraph.parsers.profiles.formats import is_profile, read_kernel_profile, read_profile
 
 __all__ = ["is_profile", "read_kernel_profile", "read_profile"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ProfileError
@@ -17,9 +19,6 @@ from depgraph.parsers.profiles.source import HEAD_BYTES
 from depgraph.parsers.scanning.compression import TraceStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from depgraph.timing.profile import KernelProfile
 
     Fields = dict[int, list[int | bytes]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ProfileError, TraceError
@@ -12,9 +14,6 @@ from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_hea
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.timing.profile import KernelProfile
 
 _SQLITE = b"SQLite format 3\0"

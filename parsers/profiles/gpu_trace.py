@@ -7,7 +7,9 @@ They are those of ``nsys stats --report cuda_gpu_trace --format csv`` (once ``gp
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
@@ -25,9 +27,7 @@ from depgraph.parsers.profiles.source import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from decimal import Decimal
-    from pathlib import Path
 
     from depgraph.timing.profile import KernelProfile
 

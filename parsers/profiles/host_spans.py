@@ -1,20 +1,15 @@
 """What the host was doing when it launched kernels: operators, modules, lines, ranges."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.timing.profile import NOWHERE, UNKNOWN, Site, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
 MOST_SPANS = 1 << 23
 MOST_STEPS = 1 << 16
@@ -129,10 +124,7 @@ class HostSpans:
     def sites(
         self, calls: Iterable[Call], number: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], tuple[Site, ...]]:
-        """Return an index of the site of each kernel, and the sites; -1 and none if unknown of all.
-
-        Kernels name the calls that launched them, and the number of an operator.
-        """
+        """Return an index of each kernel's site, by call or operator, and sites; -1 unknown."""
         of_call = self._sites_of_calls() if self._n_spans else {}
         codes = {NOWHERE: 0}
         site = np.zeros(len(number), np.int64)

@@ -1,17 +1,13 @@
 """Read a Chrome trace, however large, one event at a time."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from depgraph.errors import ProfileError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _SEPARATORS = re.compile(r"[ \t\r\n,]+")

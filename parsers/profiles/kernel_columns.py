@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
@@ -14,11 +17,6 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     Integers = NDArray[np.int64]
     Columns = Mapping[str, NDArray[Any]]
 
@@ -156,10 +154,7 @@ class KernelColumns:
             self.extend(**{column: [row.get(column) for row in rows] for column in given})
 
     def extend(self, **columns: Sequence[Any] | None) -> None:
-        """Add kernels by columns of `KernelProfile`: None, and what cannot be, becomes unknown.
-
-        Names and durations must be there; `op_number` is that of the host's operator of a kernel.
-        """
+        """Add kernels by columns of `KernelProfile`; what cannot be is unknown, but for names."""
         names, nothing = columns["name"] or (), [None] * len(columns["name"] or ())
         times = np.array(columns["duration"], np.float64)  # NaN for None
         reasons = np.select([~np.isfinite(times), times < 0, times > LONGEST_TIME], [0, 1, 2], -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,6 @@ from depgraph.timing.profile import NOWHERE, UNKNOWN, Site
 from depgraph.trace.block_spans import unpacked
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
@@ -21,7 +22,6 @@ from depgraph.parsers.profiles.source import (
 
 if TYPE_CHECKING:
     from decimal import Decimal
-    from pathlib import Path
 
     from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,9 +14,6 @@ from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from depgraph.parsers.profiles.host_spans import HostSpans
 
 HINT = (
@@ -180,10 +179,7 @@ def _rows(
     needed: Iterable[str] = ("start", "end"),
     others: Iterable[str] = (),
 ) -> Iterator[tuple[Any, ...]]:
-    """Query columns; what is missing is None, and so is what is no whole number, but of `others`.
-
-    Nothing is found in a table without the columns that are needed.
-    """
+    """Query a table that has what is needed; what is no whole number is None, but in `others`."""
     present = _columns_of(connection, table)
     if not set(needed) <= present:
         return iter(())

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
@@ -19,10 +22,7 @@ from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:
     from _csv import Reader
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
-    from numpy.typing import NDArray
     from pyarrow.parquet import ParquetFile
 
 

@@ -7,15 +7,14 @@ version and of the first, and those of rocpd2csv.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import Header, cells_of, header_of, integer, open_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.timing.profile import KernelProfile
     from depgraph.trace.records import Dim3
 
@@ -39,7 +38,7 @@ def read_rocprof(path: Path) -> KernelProfile:
     """Read the dispatches of a kernel trace; the agents' names are those of the file beside it."""
     columns = KernelColumns(path)
     header: Header | None = None
-    agents = _agents_beside(path)
+    agents = _agents_file(path)
     with open_text(path) as text:
         for line in text:
             if header is None:
@@ -102,7 +101,7 @@ def _device(text: str, agents: Agents) -> int | None:
     return [*agents][number] if found[1] and number < len(agents) else number
 
 
-def _agents_beside(path: Path) -> Agents:
+def _agents_file(path: Path) -> Agents:
     """Return what GPUs the file of agents beside a trace names."""
     found: Agents = {}
     beside = path.with_name(path.name.replace(_TRACE, _AGENTS))

@@ -6,18 +6,15 @@ import codecs
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.compression import TraceStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 HEAD_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24
@@ -160,10 +157,7 @@ def nanoseconds(value: Decimal, unit: str) -> Decimal:
 
 
 def exact_bytes(value: Decimal, unit: str, kilo: int) -> int | None:
-    """Return a size in bytes; None if it was rounded to more than a byte or has another unit.
-
-    The value has the digits that the file shows; K stands for 1000 or 1024.
-    """
+    """Return a size in bytes, K being `kilo`; None if rounded to more or in another unit."""
     match = _BYTE_UNIT.fullmatch(unit.strip())
     exponent = value.as_tuple().exponent
     if match is None or not isinstance(exponent, int):

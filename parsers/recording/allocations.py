@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +17,6 @@ from depgraph.trace.names import base_name
 from depgraph.trace.records import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from depgraph.parsers.profiles.kineto import Change, Launch, MemoryProfile
     from depgraph.trace.records import KernelLaunch
 

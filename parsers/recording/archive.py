@@ -4,8 +4,6 @@ A manifest names every member with its size and digest: what is missing, unknown
 changed is refused by name. ``docs/formats/recording.md`` describes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -14,26 +12,23 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.sectors_jit import rows_at
 from depgraph.parsers.recording.special_memory import MAPPINGS, SpecialMemory
-from depgraph.system.described import Field, any_text, items, optional, strange_in, whole
+from depgraph.system.described import Field, any_text, fault_of_json, items, optional, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
 from depgraph.system.strict_json import read_json
 from depgraph.system.text import in_short, show_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)  # the first had no pages, the first two no manifest
@@ -99,7 +94,7 @@ class Archive:
         self._rows_of_events: object = None
         self._zip = self._opened()
         try:
-            self._refuse_strangers()
+            self._refuse_unknown_members()
             self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
             self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
             self._check_about()
@@ -112,7 +107,7 @@ class Archive:
             self.close()
             raise
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_unknown_members(self) -> None:
         seen = set[str]()
         for info in self._zip.infolist():
             name = info.filename
@@ -157,7 +152,7 @@ class Archive:
                 f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}",
                 "record the program again, or update depgraph",
             )
-        if strange := strange_in(self.about, _ENTRIES):
+        if strange := fault_of_json(self.about, _ENTRIES):
             raise self.damaged(f"{_ABOUT} {strange}")
 
     def _opened(self) -> zipfile.ZipFile:

@@ -1,7 +1,5 @@
 """What a recording says of streams: events, waits of the host, launches of graphs, edges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from depgraph.parsers.recording.fields import LARGEST, Event, checked, text_of, whole

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from math import prod
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
@@ -30,9 +32,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap
     from depgraph.trace.records import Operation
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.parsers.recording.tensor_maps import PixelMap
 
 # Bits of the offset in each dimension of pixels, by their number.

@@ -1,18 +1,13 @@
 """From masks of sectors and pages to ranges of bytes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.system.compiled import compiled_if_large
 from depgraph.trace import records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 SECTOR_BYTES = 32
 PIECE_BYTES = 16

@@ -1,10 +1,10 @@
 """Memory where footprints do not tell all: of modules, of nobody, and at two addresses."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.recording.allocations import OF_A_MODULE
 from depgraph.parsers.recording.sectors_jit import (
@@ -17,12 +17,6 @@ from depgraph.parsers.recording.sectors_jit import (
 )
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.trace.records import WRITE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
 
 _AT_ONCE = 1 << 16
 MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no recording keeps

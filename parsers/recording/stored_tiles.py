@@ -8,20 +8,18 @@ blocks together store each element exactly once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.recording.tensor_maps import tile_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.recording.tensor_maps import TensorMap
 
 _MOST_RULES = 512

@@ -6,18 +6,12 @@ map is 64 bytes long, and every number in it stands at one place. What a load th
 pixels reads is in `pixel_loads`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_DIMENSIONS = 5
 # Bytes of an element by the code of its type.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
@@ -24,10 +26,6 @@ from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, decode, 
 from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.recording.archive import Archive
     from depgraph.parsers.recording.events import Launched
     from depgraph.trace.records import Overflow, ScannedPart

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import MARK, Archive
@@ -15,11 +18,6 @@ from depgraph.parsers.recording.touches import read_touches
 from depgraph.trace.records import BlockTouches, FileState, ScannedPart, SourceFiles, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.recording.events import Launched
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import Overflow, PartTask

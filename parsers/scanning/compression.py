@@ -1,20 +1,16 @@
 """Open a trace file as a stream of bytes, whatever it is compressed with."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
 import lzma
 import sys
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
 
 from depgraph.errors import TraceError
 from depgraph.trace.records import FileState, SourceFiles, unreadable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MAGIC = {
     b"\xfd7zXZ\x00": "xz",

@@ -1,7 +1,5 @@
 """Which launch numbers are possible, and which of a trace's numbers are rubbish."""
 
-from __future__ import annotations
-
 # What the CUDA programming guide allows for a grid and a block (Technical Specifications per
 # Compute Capability).
 _GRID_LIMIT = (2**31 - 1, 65535, 65535)

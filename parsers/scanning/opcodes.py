@@ -7,6 +7,7 @@ opcodes of real traces.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -28,8 +29,6 @@ from depgraph.parsers.scanning.tables_jit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from depgraph.system.arrays import Words
     from depgraph.trace.records import ScannedPart
 

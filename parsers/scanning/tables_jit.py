@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.parsers.scanning.text_jit import HASH_FACTOR, HIGHS, ONES, SPACES, bytes_below
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
@@ -12,8 +13,6 @@ from depgraph.trace import records
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.trace.records import Ranges
 
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.system.arrays import Text
 
 PADDING = 64

@@ -1,7 +1,5 @@
 """What a scanner fills: the blocks it met and the bytes they touched, in arrays that grow."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges

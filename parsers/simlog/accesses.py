@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header
@@ -35,10 +37,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.parsers.scanning.line_buffers import LineBuffer
     from depgraph.trace.records import Dim3, Operation, Overflow, PartTask

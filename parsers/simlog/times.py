@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,6 @@ from depgraph.parsers.simlog.lines import FinishedBlock, NamedBlocks, pushed_ker
 from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.trace.records import Dim3
 
 HINT = (

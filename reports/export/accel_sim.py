@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.system.output import new_folder, stranger_in
+from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TextIO
-
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Copy, Kernel
     from depgraph.scenario.scenario import Scenario
@@ -67,7 +63,7 @@ def not_for_accel_sim(folder: Path) -> str:
     known = {LIST, DEPENDENCES, SCRIPT, MENDED}
     if not (folder / DEPENDENCES).is_file():
         return f"has no {DEPENDENCES}"
-    return stranger_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
+    return foreign_file_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
 
 
 def write_accel_sim(
@@ -79,10 +75,7 @@ def write_accel_sim(
     force: bool = False,
     mend: Mend | None = None,
 ) -> int:
-    """Write a folder from which Accel-Sim runs a schedule, with traces that `mend` copies by name.
-
-    Return how many dependences it does not know: those between kernels of different streams.
-    """
+    """Write a folder from which Accel-Sim runs a schedule; count dependences it does not know."""
     graph = scenario.graph
     if schedule.children is not None:
         message = "Accel-Sim launches no child kernels: take a mechanism without, such as flat"

@@ -8,6 +8,8 @@ and one `Node` after the other, each with its length in front.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
@@ -17,9 +19,6 @@ from depgraph.system.time_units import convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Copy, Kernel
     from depgraph.scenario.scenario import Scenario

@@ -10,8 +10,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -22,10 +24,7 @@ from depgraph.system.output import new_file
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from io import RawIOBase
-    from pathlib import Path
-    from typing import BinaryIO
 
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.matched_profile import Match

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.system.output import new_file
@@ -11,9 +13,6 @@ from depgraph.system.text import clean_text, counted, csv_cell
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from depgraph.apply.stream_code import Launch
 
 

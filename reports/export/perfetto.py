@@ -11,10 +11,13 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
@@ -23,11 +26,6 @@ from depgraph.system.text import clean_text
 from depgraph.timing.profile import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.study import Timeline
     from depgraph.schedule.schedule import Schedule
 

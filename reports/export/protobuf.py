@@ -3,13 +3,8 @@
 Source: Protocol Buffers documentation, "Encoding".
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2
 _MORE = 0x80

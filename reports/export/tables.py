@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,9 +20,6 @@ from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph

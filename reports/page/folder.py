@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.reports.export.perfetto import write_perfetto
@@ -13,13 +15,10 @@ from depgraph.reports.plots.style import house_style, save
 from depgraph.reports.tables.render import escaped, render
 from depgraph.reports.tables.suite_table import broken_line
 from depgraph.system.interrupts import remove_tree
-from depgraph.system.output import new_folder, stranger_in
+from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.system.text import as_file_name, clean_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from depgraph.analysis.study import Study
     from depgraph.analysis.suite import Suite
     from depgraph.reports.export.perfetto import Flows
@@ -37,7 +36,7 @@ def not_a_report(path: Path) -> str:
     if not all((path / name).is_file() for name in (PAGE, JSON, TIMELINE)):
         return "was not written by depgraph"
     ours = {PAGE, PLOTS, MARKDOWN, JSON, TIMELINE}
-    return stranger_in(path, lambda entry: entry.name in ours)
+    return foreign_file_in(path, lambda entry: entry.name in ours)
 
 
 def _picture(plot: Plot) -> str:
@@ -89,9 +88,9 @@ def not_a_suite(path: Path) -> str:
     if not all((path / name).is_file() for name in (PAGE, SUITE_JSON)):
         return "was not written by depgraph"
     ours = {PAGE, PLOTS, PROGRAMS, SUITE_MARKDOWN, SUITE_JSON, SUITE_CSV}
-    if stranger := stranger_in(path, lambda entry: entry.name in ours):
+    if stranger := foreign_file_in(path, lambda entry: entry.name in ours):
         return stranger
-    return stranger_in(path / PROGRAMS, lambda entry: not not_a_report(entry))
+    return foreign_file_in(path / PROGRAMS, lambda entry: not not_a_report(entry))
 
 
 def report_folders(names: Sequence[str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.page.study_report import bend_sentence, buffer_advice
@@ -23,9 +25,6 @@ from depgraph.system.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     import jinja2
     from markupsafe import Markup
 

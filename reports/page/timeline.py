@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms import Against
@@ -15,10 +17,6 @@ from depgraph.system.text import clean_text, show_number
 from depgraph.timing.profile import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.analysis.study import Study
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches
@@ -33,11 +31,7 @@ _FULL_NAME_WIDTH = 400
 
 
 def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
-    """Pack blocks and dependences for the page; say what was left out so that a browser copes.
-
-    Times are whole parts of the longest makespan, in 32 bits: far below a pixel at any zoom
-    that shows a block.
-    """
+    """Pack blocks and dependences in 32 bits; say what a browser could not cope with."""
     graph, launches = study.graph, study.launches
     cuts = []
     n_blocks = graph.n_blocks + (0 if launches is None else int(launches.child_grid.sum()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.reports.plots import (
@@ -20,9 +22,6 @@ from depgraph.reports.plots.style import Plot, house_style, save
 from depgraph.system.forks import map_in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from depgraph.analysis.study import Study
 
 # What draws a plot, and whether it says anything of a study: a report goes without it if not.

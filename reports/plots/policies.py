@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms import Against, Availability
@@ -17,8 +18,6 @@ from depgraph.reports.plots.style import (
 from depgraph.system.text import show_factor, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.outcome import Outcome
     from depgraph.analysis.study import Study
 
@@ -101,10 +100,7 @@ def _speedup(outcome: Outcome) -> float | None:
 
 
 def _rows(study: Study) -> list[tuple[str, list[str], float]]:
-    """Return group, policies that reach the same, and that speedup, the best of each group first.
-
-    Of a policy with a parameter the best counts.
-    """
+    """Return group, policies that reach the same and that speedup, by best parameter."""
     best: dict[tuple[str, str], float] = {}
     for outcome in () if study.comparison is None else study.comparison.outcomes:
         group, speedup = GROUPS.get(outcome.availability), _speedup(outcome)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.reports.plots.style import COLOURS, LABEL_WIDTH, LIGHT, Plot, new_figure, plain_text
 from depgraph.reports.tables.table import kernel_name, shorten
 from depgraph.system.text import counted, show_number, show_percent, show_time, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from depgraph.analysis.study import Study
     from depgraph.schedule.schedule import Schedule

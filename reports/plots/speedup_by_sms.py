@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms import Against, Availability
@@ -11,8 +12,6 @@ from depgraph.reports.tables.table import shorten
 from depgraph.system.text import counted, show_factor, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.study import Curve, Study
 
 MOST_CURVES = 5
@@ -98,10 +97,7 @@ def _result(study: Study) -> str:
 
 
 def _most_telling(curves: Sequence[Curve], study: Study) -> list[Curve]:
-    """Return the curves that are drawn: what holds for all, then the best policies.
-
-    Policies of which one needs less than the other take turns: what ships today first.
-    """
+    """Return the curves that are drawn: what holds for all, then the best policies of each need."""
     if len(curves) <= MOST_CURVES:
         return list(curves)
     outcomes = () if study.comparison is None else study.comparison.outcomes

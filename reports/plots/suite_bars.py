@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.suite import RAW_ONLY, UPPER_BOUND, Broken
@@ -19,8 +20,6 @@ from depgraph.reports.tables.table import shorten
 from depgraph.system.text import clean_text, show_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
 
     from depgraph.analysis.suite import Suite

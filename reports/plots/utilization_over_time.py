@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten
@@ -12,8 +13,6 @@ from depgraph.schedule.schedule import running_part, utilization_over_time
 from depgraph.system.text import counted, show_number, show_percent, size_text
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.analysis.study import Study
     from depgraph.schedule.schedule import Schedule
 

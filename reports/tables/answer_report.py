@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from depgraph.system.text import (
 from depgraph.system.time_units import TIMES, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.answer import Answer, Conclusion
     from depgraph.analysis.bound import Basis
     from depgraph.analysis.compare_mechanisms import Comparison

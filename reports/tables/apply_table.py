@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import Column, Report, Table
 from depgraph.system.text import counted, show_factor, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.apply.applied import Applied, Tried
     from depgraph.apply.plan import EdgeReason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import (
@@ -18,8 +19,6 @@ from depgraph.system.text import show_factor, show_number, size_text
 from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from depgraph.analysis.bound import Basis, BoundTable
     from depgraph.analysis.outcome import Bound
 
@@ -39,10 +38,7 @@ def _in_words(basis: Basis, kinds: str) -> str:
 
 
 def bound_report(table: BoundTable) -> Report:
-    """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
-
-    Of many sizes a terminal and Markdown get only the curve, one line per size.
-    """
+    """Describe bounds: answer, bounds, schedules, assumptions; of many sizes only their curve."""
     basis, unit = table.basis, table.unit
     launches = launch_table(table)
     of_bound = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,6 @@ from depgraph.system.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming
@@ -193,10 +192,7 @@ def _one_line(texts: Sequence[str]) -> list[str]:
 
 
 def is_workspace(buffer: Buffer, names: dict[int, str]) -> bool:
-    """Tell whether a buffer seems to be a workspace of matrix products.
-
-    Matrix products alone write it, and it is read by them or by kernels that add up their parts.
-    """
+    """Tell whether a buffer is one of matrix products, read by them or by sums of their parts."""
 
     def name(kernel: int) -> str:
         return names.get(kernel, "").lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from depgraph.gpu.model import compiler_target
@@ -9,8 +10,6 @@ from depgraph.reports.tables.table import Column, Report, Table, common
 from depgraph.system.text import counted, show_number, show_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from depgraph.analysis.calibration import Calibration
     from depgraph.gpu.model import Gpu, MeasuredErrors
     from depgraph.recorder.toolkit import Requirement

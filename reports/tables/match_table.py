@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.reports.tables.table import (
     Column,
@@ -22,10 +24,6 @@ from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.timing.durations import Estimates
     from depgraph.timing.fit import Fit
     from depgraph.timing.matched_profile import Match, MemoryOperations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import OTHER_SCALES
@@ -23,8 +24,6 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
     from depgraph.analysis.outcome import Outcome
@@ -168,10 +167,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
 
 
 def _best_first(comparison: Comparison) -> list[Outcome]:
-    """Sort the rows of each size: what can be used here today, what cannot, other scales.
-
-    Among those by the prediction, where there is one.
-    """
+    """Sort rows of each size: what can be used here, what cannot, other scales; by time."""
     sizes = [limits.sms for limits in comparison.limits]
 
     def rank(outcome: Outcome) -> tuple[int, bool, bool, float]:
@@ -367,10 +363,7 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
 
 
 def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
-    """Describe mechanisms for a terminal: two lines each, wrapped, and their costs.
-
-    They stand under headings that say what it takes to use them today.
-    """
+    """Describe mechanisms for a terminal, by what it takes to use them, with costs."""
     lines: list[str] = []
     heading = ""
     for kind in by_availability(mechanisms):

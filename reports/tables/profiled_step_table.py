@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
@@ -12,9 +14,6 @@ from depgraph.system.text import counted, show_factor, show_percent, show_time
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from depgraph.analysis.profiled_step import ProfiledStep
     from depgraph.analysis.step_times import Spent
 

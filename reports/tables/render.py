@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from itertools import zip_longest
@@ -14,8 +15,6 @@ from depgraph.reports.tables.table import plain, shorten, table_rows
 from depgraph.system.text import clean_text, counted, csv_cell, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from depgraph.reports.tables.table import Column, Report, Table
 
 

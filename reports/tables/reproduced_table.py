@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import Column, Report, Table
 from depgraph.system.text import show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from depgraph.reproduce.figures import Figure, Reproduction
 
 _NOTICED = 5e-5

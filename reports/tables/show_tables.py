@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from depgraph.analysis.kernel_groups import KernelGroup, PairGroup
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
@@ -240,10 +239,7 @@ def pair_table(
     *,
     shown: int | None = None,
 ) -> Table:
-    """Build the table of dependent pairs, in the order of the kernel that waits.
-
-    Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
-    """
+    """Build the table of dependent pairs; rare kinds of edges have columns if any."""
     name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -12,8 +13,6 @@ from depgraph.reports.tables.table import Column, Report, Table, common, show_co
 from depgraph.system.text import show_factor, show_number, show_percent, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.analysis.communication_overlap import Iteration, Overlapped
     from depgraph.analysis.share import Shared, Sharing
 

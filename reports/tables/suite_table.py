@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import clean_text, counted, show_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import Mean, ProgramResult, Suite
 
@@ -45,10 +44,7 @@ def suite_report(
     steps: Sequence[Step] = (),
     missed: Sequence[str] | None = None,
 ) -> Report:
-    """Describe many programs: means in sentences, a row for each, means in a table.
-
-    People see the best policy alone without `has_policies`; JSON and CSV always have all.
-    """
+    """Describe many programs: means in sentences, a row each, with the best policy or with all."""
     shown = suite.policies if has_policies else {}
     programs = Table.of("programs", "Programs", _columns(suite, shown), suite.results)
     flat = Table.of("programs", "", _flat_columns(suite), suite.results)

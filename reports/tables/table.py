@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from depgraph.system.text import clean_text, show_bytes, show_factor, show_numbe
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from depgraph.analysis.next_steps import Step
     from depgraph.graph.program import Kernel
 

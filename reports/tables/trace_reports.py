@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
@@ -23,10 +25,6 @@ from depgraph.system.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import Any
-
     from depgraph.analysis.races import Race, RaceCheck
     from depgraph.extraction.check import Checkup
     from depgraph.graph.pairs import PairSummary

@@ -62,7 +62,11 @@ def test_the_constants_that_made_the_times_are_found_again():
     ("programs", "constants"),
     [
         (short_programs(), {n: 2 * getattr(H100, n) for n in LAUNCHES}),
-        (programs_of_classes(), dict(zip(CLASSES, (1.0, 1.5, 0.25, 0.6), strict=True))),
+        pytest.param(
+            programs_of_classes(),
+            dict(zip(CLASSES, (1.0, 1.5, 0.25, 0.6), strict=True)),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_each_constant_that_made_the_times_is_found_again(programs, constants):
@@ -74,6 +78,7 @@ def test_each_constant_that_made_the_times_is_found_again(programs, constants):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_constants_that_nothing_tells_of_stay():
     chain = [p for p in small_programs() if p.kind == "chain"]

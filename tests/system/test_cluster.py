@@ -15,6 +15,7 @@ from waiting import SECONDS, wait_until
 from depgraph.errors import ClusterError, TraceError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers.nvbit.log import NvbitTrace
+from depgraph.system.cluster import cluster_workers
 
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
@@ -116,6 +117,17 @@ def test_a_scheduler_that_cannot_be_used_is_one_clear_error(address, monkeypatch
 
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
     with pytest.raises(ClusterError, match=re.escape(address)), cluster.cluster_workers(address):
+        pass
+
+
+@pytest.mark.parametrize("error", [AssertionError(), TimeoutError("late"), OSError("refused")])
+def test_whatever_fails_in_dask_on_the_way_to_a_scheduler_is_one_clear_error(error, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("distributed.Client", fail)
+    said = re.escape(f"tcp://x:1: cannot be reached ({str(error) or 'AssertionError'})")
+    with pytest.raises(ClusterError, match=said), cluster_workers("tcp://x:1"):
         pass
 
 

@@ -220,7 +220,7 @@ def test_files_of_the_user_in_a_result_of_ours_are_named():
     def reason(*files, tmp):
         for file in files:
             (tmp / file).touch()
-        return output.stranger_in(tmp, lambda entry: entry.suffix == ".parquet")
+        return output.foreign_file_in(tmp, lambda entry: entry.suffix == ".parquet")
 
     with output.tempfile.TemporaryDirectory() as folder:
         tmp = Path(folder)
