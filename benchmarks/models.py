@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _MEASURE = "depgraph.samples.models.measure"
 _REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
 _OURS, _PLAIN_GRAPH = ("ours", "ours, compiled"), "CUDA graph"
-_BAR = 0.2  # of the figure, of the room of a model
 _COMPILED = "the best of torch.compile"
 _DRAWN = {
     "the better of ours": _OURS,
@@ -259,28 +258,24 @@ def _why_behind(row: dict[str, Any], others: Sequence[str]) -> Iterator[str]:
 
 def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
     """Draw beside the page how much faster than the plain graph each way calls the models."""
-    from depgraph.reports.plots.style import COLOURS, HATCHES, Plot, house_style, new_figure, save
+    from depgraph.reports.plots.style import COLOURS, MARKERS, Plot, house_style, new_figure, save
 
     models = [row for row in rows.values() if "us" in row.get("ways", {}).get(_PLAIN_GRAPH, {})]
     models.sort(key=lambda row: (_best(row, _OURS) or inf) / row["ways"][_PLAIN_GRAPH]["us"])
-    height = _BAR * len(_DRAWN)
     with house_style(), tempfile.TemporaryDirectory() as folder:
-        figure = new_figure(1.0 + 0.38 * max(1, len(models)))
+        figure = new_figure(1.0 + 0.2 * max(1, len(models)))
         axes = figure.subplots()
         for place, (title, ways) in enumerate(_DRAWN.items()):
-            bars = []
-            for y, row in enumerate(models):
-                us = _best(row, ways)
-                if us is not None:
-                    at = y - height / 2 + (place + 0.5) * _BAR
-                    bars.append((at, row["ways"][_PLAIN_GRAPH]["us"] / us))
-            axes.barh(
-                [y for y, _ in bars], [x - 1 for _, x in bars], _BAR, left=1, label=title,
-                facecolor=COLOURS[1 + place], hatch=HATCHES[place], edgecolor="white", linewidth=0,
+            known = [(y, us) for y, row in enumerate(models) if (us := _best(row, ways))]
+            axes.plot(
+                [models[y]["ways"][_PLAIN_GRAPH]["us"] / us for y, us in known],
+                [y for y, _ in known], MARKERS[place], label=title, color=COLOURS[1 + place],
+                zorder=3 - 0.1 * place, clip_on=False,
             )  # fmt: skip
+        axes.grid(axis="y", linewidth=0.4)
         axes.set_yticks(range(len(models)), [row["model"] for row in models])
         axes.set_ylim(max(1, len(models)) - 0.5, -0.5)
-        axes.set_xlabel("calls, times as fast as those of a plain CUDA graph")
+        axes.set_xlabel("calls, times as fast as a plain CUDA graph")
         axes.axvline(1, color="grey", linewidth=0.6)
         figure.legend(loc="outside upper center", ncols=2)
         save(Plot(page.stem, "Calls of public models", "", "", figure), Path(folder))
