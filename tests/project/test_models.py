@@ -137,7 +137,7 @@ ROWS = [
     | {"alone": False},
     row("e", "re-edged", captured=True, plain_call_us=40.0, call_us=20.0, nodes=3, graph="free"),
     {
-        **row("a", ""), "kind": "peers",
+        **row("a", ""), "kind": "peers", "gpu": "NVIDIA H100 80GB HBM3",
         "ways": {
             "ours": {"us": 10.0, "bits_equal": True, "graph": "free", "graph_us": 8.0},
             "ours, compiled": {"why": "no compiler"},
@@ -158,7 +158,7 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
     assert (
         "| d |  | calls | fp32 | 1 | - | - | - | - | cannot be captured: a.py:3: x.item() |" in text
     )
-    assert "| a | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
+    assert "| a | H100 | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
     assert "| the best of torch.compile | 0.50x | a |" in text
     assert "| eager | 4.00x | none |" in text
     assert "| max-autotune | 0.50x | a |" in text
