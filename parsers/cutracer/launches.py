@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
-from depgraph.parsers.cutracer.lines import lines_of
 from depgraph.parsers.recording.fields import LARGEST, three, whole
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
@@ -21,6 +20,7 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
+from depgraph.parsers.scanning.long_lines import lines_of
 from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
 from depgraph.trace.names import demangle
 from depgraph.trace.records import KernelLaunch, programmatic_code

@@ -24,7 +24,7 @@ from depgraph.parsers.cutracer.launches import (
     announced,
     opcode_of,
 )
-from depgraph.parsers.cutracer.lines import lines_of
+from depgraph.parsers.scanning.long_lines import lines_of
 from depgraph.parsers.scanning.opcodes import (
     MemoryOpcode,
     count_opcodes,
