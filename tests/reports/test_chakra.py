@@ -54,7 +54,7 @@ def test_nodes_have_times_and_streams(exported, timed_store):
         assert attributes["is_cpu_op"] == 0
         assert node["duration_micros"] == round(attributes["duration_us"])
         if node["id"] in names:
-            assert (node["name"], node["type"]) == (names[node["id"]], 4)
+            assert (node["name"], node["type"]) == (names[node["id"]], "COMP_NODE")
             assert attributes["stream"] == 0
     kernels = [node for node in nodes if node["id"] in names]
     for before, after in itertools.pairwise(kernels):
