@@ -27,10 +27,12 @@ from depgraph.trace.records import KernelLaunch, programmatic_code
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.trace.records import Dim3
 
 METADATA, EVENT = "kernel_metadata", "kernel_launch"
 ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025
 MOST_LAUNCHES = 1 << 62
+MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _INSTRUCTION = re.compile(r"\s*(?:@!?\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -48,6 +50,7 @@ class Announced:
     launch: KernelLaunch  # its number and context stand in the records
     opcodes: dict[int, MemoryOpcode]  # by number; none where the line has no instructions
     left_out: str | None = None  # what the tracer was told not to trace
+    cluster: Dim3 | None = None  # blocks of a cluster, where the line has them
 
     @property
     def unseen(self) -> str | None:
@@ -82,7 +85,9 @@ def announced(record: dict[str, Any]) -> Announced:
         programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
     )
     check_dimensions(launch.grid, launch.block)
-    return Announced(launch, opcodes, _left_out(record))
+    is_known = "cluster_dim" in record and record.get("cluster_dim_source") != "unknown"
+    cluster = three(record, "cluster_dim", 1, MOST_IN_CLUSTER) if is_known else None
+    return Announced(launch, opcodes, _left_out(record), cluster)
 
 
 def _left_out(record: dict[str, Any]) -> str | None:
