@@ -183,7 +183,7 @@ _RUN_IT = "run it under NVBit's mem_trace and give what that prints"
 _AS_TIMES = "it has times but no memory accesses: give it as --timing, beside a trace"
 _MEM_TRACE = "trace the program again with NVBit's mem_trace"
 _NO_AMD = (
-    "it has times but no memory accesses, and traces are read of NVIDIA GPUs only; depgraph bound"
+    "it has times but no memory accesses, which omniprobe traces on AMD's GPUs; depgraph bound"
     " answers from the kernel_trace.csv of rocprofv3 alone"
 )
 GPUCACHESIM = "is a trace of gpucachesim (JSON and MessagePack), which depgraph does not read"
