@@ -147,6 +147,22 @@ def test_a_cut_file_is_refused(tmp_path):
         read_profile(path)
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        embedded(10, b"\x08"),  # an attribute that ends early
+        embedded(10, embedded(1, "stream") + embedded(9, "x")),
+        whole(0, 1),
+        embedded(3, "text"),
+    ],
+)
+def test_a_damaged_node_is_refused(tmp_path, field):
+    path = tmp_path / "rank.et"
+    path.write_bytes(METADATA + delimited(node()) + delimited(node() + field))
+    with pytest.raises(ProfileError, match=r"node 2 is damaged.*copy the file again"):
+        read_profile(path)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_told_apart(data):
     assert is_chakra(data) in {True, False}
