@@ -83,6 +83,7 @@ def announced(record: dict[str, Any]) -> Announced:
         mangled_name=mangled,
         # Not every instruction need stand in the table.
         programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
+        is_unified=True,
     )
     check_dimensions(launch.grid, launch.block)
     is_known = "cluster_dim" in record and record.get("cluster_dim_source") != "unknown"
@@ -133,6 +134,7 @@ def _event(record: dict[str, Any], number: int) -> KernelLaunch:
         stream=signed64(int(record["stream_id"])),
         mangled_name=name,
         trace_id=number,
+        is_unified=True,
     )
     check_dimensions(launch.grid, launch.block)
     return launch

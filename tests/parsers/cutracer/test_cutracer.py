@@ -253,6 +253,13 @@ def test_a_name_that_is_no_text_in_utf_8(run):
     assert [kernel.name for kernel in found.kernels] == ["k?"]
 
 
+def test_contexts_of_a_process_share_their_addresses(run):
+    other = CONSUMER.replace(b'"ctx":"0x33c98dc0"', b'"ctx":"0x44"')
+    found = analyse(run(PRODUCER, other))
+    assert len({kernel.context for kernel in found.kernels}) == 2
+    assert edges_of(found.graph) == [(1, 7, "RAW")]
+
+
 def test_one_number_in_two_files_is_of_two_runs(run):
     again = CONSUMER.replace(b'"grid_launch_id":2', b'"grid_launch_id":1')
     with pytest.raises(TraceError, match=r"two files announce launch 1.*one process and one run"):
