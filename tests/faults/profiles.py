@@ -181,7 +181,7 @@ def chakra():
     nodes = [
         b"".join(
             (
-                whole(1, number), embedded(2, name), whole(3, 4), whole(6, start // 1000),
+                whole(1, number), embedded(2, name), whole(3, 4), whole(6, 10 + start // 1000),
                 attribute("is_cpu_op", whole(27, 0)), attribute("stream", whole(9, 7)),
                 attribute("duration_us", real(3, duration / 1000)),
             )
