@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.fields import text_of, whole
@@ -37,10 +39,6 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from depgraph.parsers.scanning.compression import TraceInput, TraceStream
     from depgraph.trace.records import Operation, Overflow, PartTask
 
