@@ -106,8 +106,14 @@ def _nodes(path: Path) -> Iterator[_Node]:
 
 
 def _node(fields: Fields) -> _Node:
-    of_kind = (_number(fields, field) for field in (_TYPE, _START, _DURATION))
-    return _Node(_number(fields, _ID), _text(fields), *of_kind, _attributes(fields))
+    return _Node(
+        place=_number(fields, _ID),
+        name=_text(fields),
+        type=_number(fields, _TYPE),
+        start=_number(fields, _START),
+        duration=_number(fields, _DURATION),
+        attributes=_attributes(fields),
+    )
 
 
 def _message(stream: io.BufferedIOBase) -> bytes | None:
