@@ -26,6 +26,7 @@ _FORMATS = (
     "depgraph.parsers.accelsim.trace",
     "depgraph.parsers.simlog.accesses",
     "depgraph.parsers.cutracer.trace",
+    "depgraph.parsers.omniprobe",
 )
 # How much of a file is looked at: a program may print for long before its first kernel.
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
@@ -182,7 +183,7 @@ _RUN_IT = "run it under NVBit's mem_trace and give what that prints"
 _AS_TIMES = "it has times but no memory accesses: give it as --timing, beside a trace"
 _MEM_TRACE = "trace the program again with NVBit's mem_trace"
 _NO_AMD = (
-    "it has times but no memory accesses, and traces are read of NVIDIA GPUs only; depgraph bound"
+    "it has times but no memory accesses, which omniprobe traces on AMD's GPUs; depgraph bound"
     " answers from the kernel_trace.csv of rocprofv3 alone"
 )
 GPUCACHESIM = "is a trace of gpucachesim (JSON and MessagePack), which depgraph does not read"
@@ -214,6 +215,11 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         ),
         "is a profile of rocprof, of an AMD GPU",
         _NO_AMD,
+    ),
+    (
+        re.compile(rb"^ADDRESS_MESSAGE,", re.MULTILINE),
+        "is omniprobe's CSV, which names no thread block",
+        "trace again with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM",
     ),
     (
         re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:"),

@@ -185,8 +185,8 @@ class Uncertainty:
             )
         if self.ranged:
             notes.append(
-                f"each block of {kernels_text(self.ranged)} may write anywhere in the tensors that "
-                "the kernel stores to by TMA; bounds ignore that, schedules obey it"
+                f"each block of {kernels_text(self.ranged)} may write more than the trace shows, "
+                "in memory that is known; bounds ignore that, schedules obey it"
             )
         if self.inferred:
             notes.append(

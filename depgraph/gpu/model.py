@@ -345,7 +345,7 @@ def available_gpus() -> list[Gpu]:
 def gpu_for_architecture(architecture: int) -> Gpu:
     """Return the model to take for a trace that names only its SASS version, such as 90."""
     tables = _architectures()
-    key = f"sm_{architecture}"
+    key = compiler_target(architecture)
     if "default_gpu" not in tables.get(key, {}):
         known = ", ".join(name for name, table in tables.items() if "default_gpu" in table)
         raise ModelError(

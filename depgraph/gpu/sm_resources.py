@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import DEFAULT_GPU, Gpu, gpu_for_architecture, load_gpu
+from depgraph.gpu.model import DEFAULT_GPU, Gpu, compiler_target, gpu_for_architecture, load_gpu
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -367,10 +367,10 @@ def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, s
     if architecture is not None:
         with suppress(ModelError):
             gpu = gpu_for_architecture(architecture)
-            what = f"the trace is for sm_{architecture}"
+            what = f"the trace is for {compiler_target(architecture)}"
             return gpu, f"{what}: the limits of {gpu.name} are used (--gpu)"
     gpu = otherwise or load_gpu(DEFAULT_GPU)
     what = "no architecture is named"
     if architecture is not None:
-        what = f"the trace names sm_{architecture}, of which there is no model"
+        what = f"the trace names {compiler_target(architecture)}, of which there is no model"
     return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"

@@ -27,27 +27,30 @@ from depgraph.system.compiled import compiled_helper, compiled_in_place, compile
 _LISTED = 3  # what MODE says of the addresses
 _DELTAS = 4
 _MAX_BYTES = 1 << 20
-_ZERO = np.uint64(0)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled_helper
 def read_bulk_head(text, position, stop):
     """Decode ``MBAR MULTICAST [MASK] BYTES OUTSIDE MODE`` and the number of addresses.
 
-    Returns (mode, addresses, bytes an address stands for, base, position behind); mode -1 if the
-    line holds no such columns, mode 0 if there is nothing to copy.
+    Returns (mode, addresses, bytes an address stands for, base, position behind, whether the copy
+    is for several blocks); mode -1 if the line holds no such columns, mode 0 if there is nothing to
+    copy.
     """
-    bad = (np.int64(-1), np.int64(0), np.int64(0), _ZERO, position)
+    bad = (np.int64(-1), np.int64(0), np.int64(0), _ZERO, position, False)
     _, position = read_hex(text, position, stop)
     if position < 0:
         return bad
     multicast, position = read_number(text, position, stop)
     if multicast < 0 or multicast > 1:
         return bad
+    receivers = _ZERO
     if multicast == 1:
-        _, position = read_hex(text, position, stop)
+        receivers, position = read_hex(text, position, stop)
         if position < 0:
             return bad
+    is_shared = receivers > _ONE and receivers & (receivers - _ONE) != _ZERO
     total, position = read_number(text, position, stop)
     outside, position = read_number(text, position, stop)
     mode, position = read_number(text, position, stop)
@@ -63,9 +66,9 @@ def read_bulk_head(text, position, stop):
     if number < 0 or number > stop - position + 2 or total > _MAX_BYTES:
         return bad
     if number == 0 or outside >= total:
-        return np.int64(0), np.int64(0), np.int64(0), base, position
+        return np.int64(0), np.int64(0), np.int64(0), base, position, is_shared
     each = (total - outside + number - 1) // number
-    return mode, number, each, base, position
+    return mode, number, each, base, position, is_shared
 
 
 @compiled_within
@@ -92,7 +95,7 @@ def scan_bulk_lines(text, words, first, kernel, opcodes, touches, counters):
         noted = kernel.bulk_lines[i]
         stop, slot, row = noted[BULK_STOP], noted[BULK_SLOT], noted[BULK_ROW]
         width, p = read_width(text, words, noted[BULK_OPCODE], stop)
-        mode, number, each, base, p = read_bulk_head(text, p, stop)
+        mode, number, each, base, p, is_shared = read_bulk_head(text, p, stop)
         n = touches.sizes[1]
         if n + 2 * number > touches.ranges.row.shape[0]:
             return np.int64(i), 2 * number
@@ -109,9 +112,10 @@ def scan_bulk_lines(text, words, first, kernel, opcodes, touches, counters):
         touches.rows.instructions[row] += 1
         opcodes.count[slot] += 1
         counters[INSTRUCTION_LINES] += 1
-        if mode < 0:
+        # Which blocks a multicast is for the line says only in numbers of their cluster.
+        if mode < 0 or is_shared:
             counters[UNTRACED_LINES] += 1
-        else:
+        if mode >= 0:
             touches.rows.accesses[row] += 1
             counters[ACCESS_LINES] += 1
     kernel.state[N_BULK_LINES] = 0

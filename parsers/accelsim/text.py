@@ -43,6 +43,7 @@ _LEFT_OUT = (
     (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block"),
     (scanner.OVERLONG_LINES, "lines of more than 1 MiB"),
 )
+_UNTRACED = "reaches global memory at addresses, or for blocks, that the trace does not name"
 _SKIPPED = (
     (scanner.MASKED_LINES, "global-memory instructions without an active lane"),
     (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
@@ -256,7 +257,7 @@ class _KernelScanner:
 
     def _count_opcodes(self, untraced: int) -> None:
         part = self._part
-        reasons = ["reaches global memory at addresses the trace does not hold"] if untraced else []
+        reasons = [_UNTRACED] if untraced else []
         for opcode, count in _workspace.opcodes.counted():
             part.opcodes[opcode.text] += count
             if opcode.text in _workspace.opcodes.unknown_accesses:

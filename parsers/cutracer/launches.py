@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
-from depgraph.parsers.cutracer.lines import lines_of
 from depgraph.parsers.recording.fields import LARGEST, three, whole
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
@@ -21,16 +20,19 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
+from depgraph.parsers.scanning.long_lines import lines_of
 from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
 from depgraph.trace.names import demangle
 from depgraph.trace.records import KernelLaunch, programmatic_code
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.trace.records import Dim3
 
 METADATA, EVENT = "kernel_metadata", "kernel_launch"
 ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025
 MOST_LAUNCHES = 1 << 62
+MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _INSTRUCTION = re.compile(r"\s*(?:@!?\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -48,6 +50,7 @@ class Announced:
     launch: KernelLaunch  # its number and context stand in the records
     opcodes: dict[int, MemoryOpcode]  # by number; none where the line has no instructions
     left_out: str | None = None  # what the tracer was told not to trace
+    cluster: Dim3 | None = None  # blocks of a cluster, where the line has them
 
     @property
     def unseen(self) -> str | None:
@@ -80,9 +83,12 @@ def announced(record: dict[str, Any]) -> Announced:
         mangled_name=mangled,
         # Not every instruction need stand in the table.
         programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
+        is_unified=True,
     )
     check_dimensions(launch.grid, launch.block)
-    return Announced(launch, opcodes, _left_out(record))
+    is_known = "cluster_dim" in record and record.get("cluster_dim_source") != "unknown"
+    cluster = three(record, "cluster_dim", 1, MOST_IN_CLUSTER) if is_known else None
+    return Announced(launch, opcodes, _left_out(record), cluster)
 
 
 def _left_out(record: dict[str, Any]) -> str | None:
@@ -128,6 +134,7 @@ def _event(record: dict[str, Any], number: int) -> KernelLaunch:
         stream=signed64(int(record["stream_id"])),
         mangled_name=name,
         trace_id=number,
+        is_unified=True,
     )
     check_dimensions(launch.grid, launch.block)
     return launch

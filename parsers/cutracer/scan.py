@@ -24,7 +24,7 @@ from depgraph.parsers.cutracer.launches import (
     announced,
     opcode_of,
 )
-from depgraph.parsers.cutracer.lines import lines_of
+from depgraph.parsers.scanning.long_lines import lines_of
 from depgraph.parsers.scanning.opcodes import (
     MemoryOpcode,
     count_opcodes,
@@ -229,14 +229,16 @@ class _Reader:
         cta = record["cta"]
         if len(cta) != _DIMENSIONS or {*map(type, cta)} != {int}:
             raise ValueError("cta is not three numbers")
-        x, y, z = cta
         launch = self._launch_of(record)
+        return self._row(launch, *cta), launch
+
+    def _row(self, launch: int, x: int, y: int, z: int) -> int:
         row = self._rows.get((launch, x, y, z))
         if row is None:
             if not (0 <= x <= MAX_X and 0 <= y <= MAX_Y and 0 <= z <= MAX_Y):
                 raise ValueError("no such block")
             row = self._rows[launch, x, y, z] = self._touches.find_row(launch, pack_block(x, y, z))
-        return row, launch
+        return row
 
     def _launch_of(self, record: dict[str, Any]) -> int:
         """Return the launch of a record; the first record behind a metadata line numbers that."""
@@ -264,13 +266,18 @@ class _Reader:
         opcode = self._opcode(record)
         row, launch = self._row_of(record)
         found = tiles.bytes_of(record, opcode) if opcode is not None else None
-        self._tiles_of[launch] = self._tiles_of.get(launch, True) and found is not None
+        table = self._part.tables.get(launch)
+        blocks = tiles.receivers(record, table.cluster if table else None)
+        is_known = found is not None and blocks is not None
+        self._tiles_of[launch] = self._tiles_of.get(launch, True) and is_known
         self._touches.arrays.rows.instructions[row] += 1
-        if opcode is None or found is None:
+        if opcode is None or found is None or blocks is None:
             return
         self._part.opcodes[opcode.text] += 1
         self._touches.arrays.rows.accesses[row] += 1
-        self._append(np.full(len(found[0]), row, np.int32), effect_on_global(opcode), *found)
+        for block in blocks:
+            rows = np.full(len(found[0]), self._row(launch, *block), np.int32)
+            self._append(rows, effect_on_global(opcode), *found)
 
     def _append(
         self,

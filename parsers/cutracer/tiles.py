@@ -6,6 +6,7 @@ Source: ``serialize_tma`` of facebookresearch/CUTracer's ``trace_serialize.cpp``
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from depgraph.parsers.scanning.opcodes import Effect
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.opcodes import MemoryOpcode
+    from depgraph.trace.records import Dim3
 
 Bytes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 
@@ -32,7 +34,7 @@ def bytes_of(record: dict[str, Any], opcode: MemoryOpcode) -> Bytes | None:
     Raises `KeyError`, `TypeError` or `ValueError` where the record is damaged.
     """
     info = record.get("tma_transfer_info")
-    if info is None or info["is_multicast"]:  # other blocks get it too: it says not which
+    if info is None:
         return None
     if info["is_prefetch"]:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -47,6 +49,28 @@ def bytes_of(record: dict[str, Any], opcode: MemoryOpcode) -> Bytes | None:
     at = np.array([tensor["coords"][: len(tiled.sizes)]], np.int32)
     _, start, end = tile_ranges(tiled, at)
     return start, end
+
+
+def receivers(record: dict[str, Any], cluster: Dim3 | None) -> list[Dim3] | None:
+    """Return the blocks that a copy is for: several of a cluster where it is a multicast.
+
+    None if the record does not say it. Blocks of a cluster are counted along x first (PTX ISA,
+    ``%cluster_ctarank``).
+    """
+    x, y, z = record["cta"]
+    info = record.get("tma_transfer_info") or {}
+    if not info.get("is_multicast"):
+        return [(x, y, z)]
+    mask = info.get("multicast_cta_mask", 0)
+    if cluster is None or not 0 < mask < 1 << math.prod(cluster):
+        return None
+    cx, cy, cz = cluster
+    first = x - x % cx, y - y % cy, z - z % cz
+    ranks = [rank for rank in range(cx * cy * cz) if mask >> rank & 1]
+    return [
+        (first[0] + rank % cx, first[1] + rank // cx % cy, first[2] + rank // (cx * cy))
+        for rank in ranks
+    ]
 
 
 def _bulk(record: dict[str, Any], info: dict[str, Any]) -> Bytes | None:

@@ -11,7 +11,7 @@ import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
@@ -56,23 +56,21 @@ def read_chakra(path: Path) -> KernelProfile:
     places: set[int] = set()
     is_rounded = False
     for node in _nodes(path):
-        attributes = _attributes(node)
-        if attributes.get("is_cpu_op", 1) or _number(node, _TYPE) not in _GPU_TYPES:
+        attributes = node.attributes
+        if attributes.get("is_cpu_op", 1) or node.type not in _GPU_TYPES:
             columns.skipped["nodes of the host, copies and metadata"] += 1
             continue
-        place = _number(node, _ID)
-        if place and place in places:
-            raise ProfileError(path, f"node {place} is there twice", HINT)
-        places.add(place)
+        if node.place and node.place in places:
+            raise ProfileError(path, f"node {node.place} is there twice", HINT)
+        places.add(node.place)
         if units := {name for name in attributes if name.startswith(_IN_UNIT)} - {_EXACT}:
             found = f"its durations are {units.pop().removeprefix(_IN_UNIT)}, no times"
             raise ProfileError(path, found, "export it with --timing FILE")
         stream, exact = attributes.get("stream"), attributes.get(_EXACT)
         is_rounded |= exact is None
-        duration = float(_number(node, _DURATION)) if exact is None else exact
-        start = _NS_PER_US * _number(node, _START)
+        duration = float(node.duration) if exact is None else exact
         number = stream if isinstance(stream, int) else None
-        rows.append((_text(node), duration * _NS_PER_US, start, number))
+        rows.append((node.name, duration * _NS_PER_US, _NS_PER_US * node.start, number))
     # Traces that PyTorch's converter makes have no starts.
     has_starts = any(start for _, _, start, _ in rows)
     for number, (name, duration, start, stream_number) in enumerate(rows):
@@ -83,7 +81,16 @@ def read_chakra(path: Path) -> KernelProfile:
     return columns.profile("chakra", hint=HINT)
 
 
-def _nodes(path: Path) -> Iterator[Fields]:
+class _Node(NamedTuple):
+    place: int
+    name: str
+    type: int
+    start: int
+    duration: int
+    attributes: dict[str, int | float]
+
+
+def _nodes(path: Path) -> Iterator[_Node]:
     """Yield the nodes of a file, whose first message is about the file."""
     with TraceStream(path) as raw:
         stream = io.BufferedReader(raw, HEAD_BYTES)
@@ -91,11 +98,22 @@ def _nodes(path: Path) -> Iterator[Fields]:
         try:
             while (message := _message(stream)) is not None:
                 if number:
-                    yield _fields(message)
+                    yield _node(_fields(message))
                 number += 1
-        except (ValueError, EOFError) as error:
+        except (ValueError, EOFError, struct.error) as error:
             found = f"node {number} is damaged ({error})"
             raise ProfileError(path, found, "copy the file again") from None
+
+
+def _node(fields: Fields) -> _Node:
+    return _Node(
+        place=_number(fields, _ID),
+        name=_text(fields),
+        type=_number(fields, _TYPE),
+        start=_number(fields, _START),
+        duration=_number(fields, _DURATION),
+        attributes=_attributes(fields),
+    )
 
 
 def _message(stream: io.BufferedIOBase) -> bytes | None:

@@ -76,8 +76,8 @@ _REPORT_SUFFIXES = {
     ".ncu-rep": ncu.HINT,
 }
 ANY_HINT = (
-    "give a PyTorch profiler trace, nsys cuda_gpu_trace CSV or SQLite, ncu or nvprof CSV, a "
-    "GPGPU-Sim or Accel-Sim log, or a table with columns kernel,duration_us"
+    "give a PyTorch profiler trace, nsys cuda_gpu_trace CSV or SQLite, CSV of ncu, nvprof or "
+    "rocprofv3, a GPGPU-Sim or Accel-Sim log, or a table with columns kernel,duration_us"
 )
 
 

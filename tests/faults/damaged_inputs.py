@@ -99,7 +99,7 @@ def profile(rng, ground):
     others = list(ground.profiles.values())
     own = {"kineto": damage.json_value, "nsys-sqlite": damage.sqlite_content}.get(name)
     mutations = [*damage.TEXT, *([own] * len(damage.TEXT) if own else [])]
-    binary = name in {"nsys-sqlite", "blocks-parquet"}
+    binary = name in {"nsys-sqlite", "blocks-parquet", "chakra"}
     mutations = [own] * bool(own) + list(damage.BYTES) if binary else mutations
     data, done = damage.damaged(data, rng, others, mutations)
     packing = "plain" if binary or rng.random() < 0.8 else rng.choice(list(inputs.PACKERS))

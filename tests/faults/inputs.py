@@ -8,6 +8,7 @@ import sys
 
 from cutracer_files import access, metadata, ndjson, tile
 from kernel_texts import GLOBAL, SHARED, Form, Instruction, as_tracez, header_text, kernel_text
+from omniprobe_files import log, record
 from programs import access_line, launch_line
 
 from depgraph.samples import sample_path
@@ -146,6 +147,18 @@ def cutracer_file():
     )
 
 
+def omniprobe_log():
+    """Return a log of two dispatches, the second of which reads what the first wrote."""
+    return log(
+        *(
+            record(launch, (x, 0, 0), op, lanes(buffer(launch + kind, x)))
+            for launch in (1, 2)
+            for x in range(3)
+            for kind, op in enumerate(("read", "write"))
+        )
+    )
+
+
 # A program of five kernels, each of which reads what its neighbours of the one before wrote.
 
 
@@ -233,6 +246,7 @@ def traces():
         "chain kernel": chain_kernels()[2],
         "simulator": simulator_log(),
         "cutracer": cutracer_file(),
+        "omniprobe": omniprobe_log(),
     }
 
 

@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 from faults.inputs import BLOCKS, KERNELS, names
 from profiles_made import database_of
 
+from depgraph.reports.export.protobuf import delimited, embedded, real, whole
+
 
 def times():
     """Return (name, start, duration in ns) of two iterations, no two durations equal."""
@@ -157,6 +159,38 @@ def database():
     )
 
 
+def rocprofv3():
+    sizes = {"Workgroup_Size": (32, 1, 1), "Grid_Size": (32 * BLOCKS, 1, 1)}
+    head = [
+        "Kind", "Agent_Id", "Queue_Id", "Stream_Id", "Dispatch_Id", "Kernel_Name",
+        "Correlation_Id", "Start_Timestamp", "End_Timestamp", "LDS_Block_Size", "VGPR_Count",
+        *(f"{name}_{axis}" for name in sizes for axis in "XYZ"),
+    ]  # fmt: skip
+    rows = [
+        ["KERNEL_DISPATCH", "Agent 4", 1, 0, number, name, number, start, start + duration, 0, 32,
+         *(n for size in sizes.values() for n in size)]
+        for number, (name, start, duration) in enumerate(times(), 1)
+    ]  # fmt: skip
+    return _csv([head, *rows], csv.QUOTE_NONNUMERIC).encode()
+
+
+def chakra():
+    def attribute(name, value):
+        return embedded(10, embedded(1, name) + value)
+
+    nodes = [
+        b"".join(
+            (
+                whole(1, number), embedded(2, name), whole(3, 4), whole(6, 10 + start // 1000),
+                attribute("is_cpu_op", whole(27, 0)), attribute("stream", whole(9, 7)),
+                attribute("duration_us", real(3, duration / 1000)),
+            )
+        )
+        for number, (name, start, duration) in enumerate(times(), 1)
+    ]  # fmt: skip
+    return b"".join(map(delimited, [embedded(1, "0.0.4"), *nodes]))
+
+
 def profiles():
     """Return whole profiles by name."""
     return {
@@ -170,4 +204,6 @@ def profiles():
         "blocks-csv": block_table(),
         "blocks-parquet": block_parquet(),
         "nsys-sqlite": database(),
+        "rocprofv3": rocprofv3(),
+        "chakra": chakra(),
     }

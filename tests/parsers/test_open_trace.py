@@ -92,6 +92,9 @@ def test_a_banner_is_enough_for_a_log_without_kernels(tmp_path):
 ELF = b"\x7fELF\x02\x01\x01" + bytes(100)
 SNOOPIE = b'{"op": "LDG.E", "kernel_name": "k", "addr": "0x7f0000000000"}\n'
 CUTRACER = b"CTX 0x5a46d0 - CTA 0,0,0 - warp 0 - LDC R1, c[0x0][0x28] ;:\n  * Reg0_T00: 0x1\n"
+OMNIPROBE = (
+    b'ADDRESS_MESSAGE,timestamp,kernel,src_line,dispatch,exec_mask\nADDRESS_MESSAGE,1,"k",3\n'
+)
 REG_VALS = b"CTA 0,0,0 - warp 0 - IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28] ;:\n  * Reg0_T0: 0x00\n"
 COUNTS = b"kernel 0 - vecAdd(double*) - #thread-blocks 98, kernel instructions 50077, total 50077\n"
 KINETO = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel"}]}'
@@ -121,6 +124,7 @@ SIMULATOR = b"GPGPU-Sim PTX: pushing kernel 'k' to stream 0\ngpu_sim_cycle = 5\n
         (b"%PDF-1.7\n", "is a PDF file"),
         (SNOOPIE, "is the output of snoopie, whose lines name no thread block; trace the program"),
         (CUTRACER, "is the text that CUTracer prints, .*; trace again with CUTRACER_INSTRUMENT"),
+        (OMNIPROBE, "is omniprobe's CSV, which names no thread block; trace again with: omniprobe"),
         (REG_VALS, "is the output of NVBit's record_reg_vals, which has registers but no"),
         (COUNTS, "is the output of an NVBit tool that counts instructions; trace the program"),
         (

@@ -60,6 +60,37 @@ def test_a_program_that_cannot_be_compared_fails(compare, tmp_path):
     assert not summary.exists()
 
 
+GH = """#!/bin/sh
+for word; do case $word in body=@*) body=${word#body=@} ;; esac; done
+echo "$*" >> calls.txt
+[ -z "$body" ] && cat known.txt || cat "$body" > body.md
+"""
+
+
+@pytest.mark.parametrize("known", ["", "17\n"])
+def test_later_runs_edit_the_comment_of_the_same_program_and_no_other(tmp_path, known):
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    (tmp_path / "known.txt").write_text(known)
+    (tmp_path / "summary.md").write_text("what changed\n" * 9000)
+    environment = {
+        **os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "o/r",
+        "NUMBER": "5", "NEW": "new.recording", "SUMMARY": "summary.md",
+    }  # fmt: skip
+    script = ["bash", str(ROOT / "samples" / "ci" / "comment.sh")]
+    subprocess.run(script, env=environment, cwd=tmp_path, check=True)
+    asked, said = (tmp_path / "calls.txt").read_text().splitlines()
+    mark, _, text = (tmp_path / "body.md").read_text().partition("\n")
+    assert text.startswith("what changed")
+    assert len(mark) + len(text) < 65_536
+    assert f'startswith("{mark}")' in asked
+    found = "PATCH repos/o/r/issues/comments/17" if known else "POST repos/o/r/issues/5/comments"
+    assert found in said
+    (tmp_path / "calls.txt").unlink()
+    subprocess.run(script, env={**environment, "SUMMARY": ""}, cwd=tmp_path, check=True)
+    assert not (tmp_path / "calls.txt").exists()
+
+
 def action():
     return yaml.safe_load((ROOT / "action.yml").read_text())
 

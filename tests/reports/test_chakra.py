@@ -54,7 +54,7 @@ def test_nodes_have_times_and_streams(exported, timed_store):
         assert attributes["is_cpu_op"] == 0
         assert node["duration_micros"] == round(attributes["duration_us"])
         if node["id"] in names:
-            assert (node["name"], node["type"]) == (names[node["id"]], 4)
+            assert (node["name"], node["type"]) == (names[node["id"]], "COMP_NODE")
             assert attributes["stream"] == 0
     kernels = [node for node in nodes if node["id"] in names]
     for before, after in itertools.pairwise(kernels):
@@ -144,6 +144,22 @@ def test_a_cut_file_is_refused(tmp_path):
     path = tmp_path / "rank.et"
     path.write_bytes((METADATA + delimited(node()) + delimited(node()))[:-3])
     with pytest.raises(ProfileError, match=r"node 2 is damaged \(it ends early\)"):
+        read_profile(path)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        embedded(10, b"\x08"),  # an attribute that ends early
+        embedded(10, embedded(1, "stream") + embedded(9, "x")),
+        whole(0, 1),
+        embedded(3, "text"),
+    ],
+)
+def test_a_damaged_node_is_refused(tmp_path, field):
+    path = tmp_path / "rank.et"
+    path.write_bytes(METADATA + delimited(node()) + delimited(node() + field))
+    with pytest.raises(ProfileError, match=r"node 2 is damaged.*copy the file again"):
         read_profile(path)
 
 

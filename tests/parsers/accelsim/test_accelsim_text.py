@@ -216,6 +216,14 @@ def test_the_bytes_of_a_bulk_copy_are_spread_over_its_addresses(columns, read, w
     assert block.written == (expected if written else set())
 
 
+@pytest.mark.parametrize(("mask", "is_opaque"), [("1", False), ("8", False), ("3", True)])
+def test_a_multicast_for_several_blocks_makes_the_kernel_opaque(mask, is_opaque):
+    columns = f"UTMALDG.2D 2 R4 UR6 16 0x400 1 {mask} 256 0 4 0x{GLOBAL:x} 2 1024"
+    part = scan(body(f"0100 00000001 0 {columns} 0 0 NoVal", form=Form("6")))
+    assert (0 in part.untraced) is is_opaque
+    assert part.touches.accesses.tolist() == [1]
+
+
 def test_a_bulk_copy_of_nothing():
     line = "0100 00000001 0 UTMALDG.2D 1 UR6 16 0x400 0 128 128 4 0x0 0 0 0 NoVal"
     block = only_block(body(line, form=Form("6")))
@@ -260,7 +268,9 @@ def test_the_first_damaged_line_may_be_a_bulk_copy(bad_first):
 
 def test_bulk_copies_of_older_tracers_are_not_seen():
     part = scan(body("0100 00000001 0 UTMALDG.2D 2 R4 UR6 0 0"))
-    assert part.untraced == {0: "reaches global memory at addresses the trace does not hold"}
+    assert part.untraced == {
+        0: "reaches global memory at addresses, or for blocks, that the trace does not name"
+    }
 
 
 def test_textures_are_not_seen():

@@ -253,6 +253,13 @@ def test_a_name_that_is_no_text_in_utf_8(run):
     assert [kernel.name for kernel in found.kernels] == ["k?"]
 
 
+def test_contexts_of_a_process_share_their_addresses(run):
+    other = CONSUMER.replace(b'"ctx":"0x33c98dc0"', b'"ctx":"0x44"')
+    found = analyse(run(PRODUCER, other))
+    assert len({kernel.context for kernel in found.kernels}) == 2
+    assert edges_of(found.graph) == [(1, 7, "RAW")]
+
+
 def test_one_number_in_two_files_is_of_two_runs(run):
     again = CONSUMER.replace(b'"grid_launch_id":2', b'"grid_launch_id":1')
     with pytest.raises(TraceError, match=r"two files announce launch 1.*one process and one run"):
@@ -344,6 +351,33 @@ def bulk(**info):
 
 def test_a_bulk_copy_reads_its_bytes(tmp_path):
     assert touched_by(tmp_path, bulk()) == ([(0, 64, 512)], False)
+
+
+CLUSTERED = metadata((4, 4, 4), instructions=TILES, cluster_dim=[2, 2, 2])
+
+
+def test_a_multicast_load_is_for_the_blocks_of_its_mask(tmp_path):
+    record = tile(0, (3, 1, 2), 0, is_multicast=True, multicast_cta_mask=0b1010_0001)
+    touches = analyse(one_file(tmp_path, ndjson(CLUSTERED, record))).footprints
+    # Of ranks 0, 5 and 7 in the cluster that begins at block (2, 0, 2).
+    blocks = [x + 4 * (y + 4 * z) for x, y, z in ((2, 0, 2), (3, 0, 3), (3, 1, 3))]
+    assert sorted(set(touches.block.tolist())) == blocks
+    assert {(touches.end - touches.start)[touches.block == b].sum() for b in blocks} == {4 * 64}
+
+
+@pytest.mark.parametrize(
+    ("line", "mask"),
+    [
+        (CLUSTERED, 0),
+        (CLUSTERED, 1 << 8),
+        (CLUSTERED | {"cluster_dim_source": "unknown"}, 1),
+        (metadata(instructions=TILES), 1),
+    ],
+)
+def test_a_multicast_for_blocks_that_are_not_known_makes_its_kernel_opaque(tmp_path, line, mask):
+    record = tile(0, (0, 0, 0), 0, is_multicast=True, multicast_cta_mask=mask)
+    (kernel,) = analyse(one_file(tmp_path, ndjson(line, record)), allow_empty=True).kernels
+    assert kernel.untraced == "copies by TMA, of which the trace does not say all"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lines of any length up to 64 MiB: the first of a file may hold the machine code of its kernel."""
+"""Lines of any length up to 64 MiB, as tracers write JSON: one may hold the code of a kernel."""
 
 from __future__ import annotations
 

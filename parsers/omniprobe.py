@@ -1,0 +1,290 @@
+"""The JSON of omniprobe's AddressLogger: what waves of AMD GPUs touched, an access a line.
+
+Source: ``src/message_logger.cc`` of AMDResearch/omniprobe, ``include/data_headers.h`` of
+AMDResearch/dh_comms. A line has the block and the address of each active lane, but neither the
+bytes that an access touches nor the grid: the first byte is certain, and writes may be as wide as
+the widest instruction.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from depgraph.errors import TraceError
+from depgraph.parsers.recording.fields import text_of, whole
+from depgraph.parsers.scanning.launch_limits import check_dimensions
+from depgraph.parsers.scanning.long_lines import lines_of
+from depgraph.parsers.scanning.touch_table import MAX_Y, TouchTable, pack_block
+from depgraph.trace.records import (
+    RANGE,
+    READ,
+    SYNC_READ,
+    WRITE,
+    BlockTouches,
+    Damage,
+    KernelLaunch,
+    PossibleWrites,
+    Ranges,
+    ScannedPart,
+    SourceFiles,
+    Trace,
+)
+
+if TYPE_CHECKING:
+    from depgraph.parsers.scanning.compression import TraceInput, TraceStream
+    from depgraph.trace.records import Operation, Overflow, PartTask
+
+FORMAT = "omniprobe"
+BLIND_SPOTS = (
+    (
+        "copies, memsets, allocations, streams, and dispatches of code that was not instrumented"
+        " are not traced"
+    ),
+    (
+        "a grid is taken to end with the last block that touched memory, a block with its last"
+        " wave, and the GPU to be an MI300X: the trace says nothing of them"
+    ),
+)
+_KINDS = {"read": (READ,), "write": (WRITE,), "readwrite": (SYNC_READ, WRITE)}
+_WIDEST = 16  # bytes of a lane: global_store_dwordx4
+_LANES = 64
+_MOST_WAVES = 16
+_LAST_BLOCK = MAX_Y  # numbers of blocks have 16 bits
+_BUFFERS = 1 << 20, 1 << 48  # below lies LDS, behind are the apertures of LDS and scratch
+_MI300X = 942
+_MOST_MISSING = 1 << 16
+_LINES_AT_ONCE = 4096
+_HEAD = re.compile(
+    rb'^\{(?=[^\n]{0,4096}"dispatch_id")(?=[^\n]{0,4096}"block_idx_x")', re.MULTILINE
+)
+_DAMAGED = "damaged access lines"
+_UNSIZED = "writes, of which omniprobe does not say how many bytes they touch"
+_UNKNOWN = "has accesses of which omniprobe does not say whether they read or write"
+_MISSING = "has no records: was it not instrumented, or does it touch no memory?"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether a record of an access is among the first lines."""
+    return _HEAD.search(head) is not None
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> OmniprobeTrace:
+    """Open what one run logged."""
+    if len(inputs) > 1:
+        raise TraceError(inputs[1].name, "is a second log of omniprobe", "give one run at a time")
+    return OmniprobeTrace(inputs[0])
+
+
+@dataclass(slots=True)
+class _Dispatch:
+    """What records of a dispatch say of it."""
+
+    name: str
+    index: int  # among those of the file
+    last: list[int] = field(default_factory=lambda: [0, 0, 0])  # block that has records
+    waves: int = 1
+    is_unknown: bool = False
+
+    def launch(self, number: int) -> KernelLaunch:
+        x, y, z = (last + 1 for last in self.last)
+        return KernelLaunch(
+            self.name, (x, y, z), (_LANES * self.waves, 1, 1), trace_id=number,
+            architecture=_MI300X,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OmniprobeTask:
+    """The whole log: records of one dispatch may stand anywhere in it."""
+
+    source: TraceInput
+    input_bytes: int
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002 - see below
+        """Read the log; what it wrote is looked at again at the end, so that all is kept."""
+        with self.source.open() as stream:
+            reader = _Reader()
+            reader.read(stream)
+            part = reader.finish()
+            part.bytes = self.input_bytes or stream.input_position
+        return part
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._part = ScannedPart()
+        self._touches = TouchTable()
+        self._dispatches: dict[int, _Dispatch] = {}
+
+    def read(self, stream: TraceStream) -> None:
+        """Read all lines."""
+        lines = lines_of(stream)
+        try:
+            while some := list(islice(lines, _LINES_AT_ONCE)):
+                self._add([found for line in some if (found := self._take(line)) is not None])
+        except TraceError as error:
+            if not self._part.lines:
+                raise
+            self._part.damage.append(Damage(self._part.lines, error.found))
+
+    def _take(self, line: bytes) -> tuple[int, tuple[int, ...], list[int]] | None:
+        """Take a line; return the row, kinds and addresses of the access that it is, if any."""
+        part = self._part
+        part.lines += 1
+        part.text_bytes += len(line)
+        if b'"dispatch_id"' not in line:
+            part.skipped["lines that are no records: the program's own"] += bool(line.strip())
+            return None
+        try:
+            record = json.loads(line)
+            if "op_type" not in record:
+                part.skipped["records of another kind"] += 1
+                return None
+            part.access_lines += 1
+            return self._access(record)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            if not line.endswith(b"\n"):
+                part.damage.append(Damage(part.lines, "the last line is cut"))
+                return None
+            part.damaged_lines += 1
+            part.skipped[_DAMAGED] += 1
+            part.warnings[_DAMAGED] += 1
+            part.damaged_line = part.damaged_line or Damage(part.lines, "access line is damaged")
+        return None
+
+    def _access(self, record: dict[str, Any]) -> tuple[int, tuple[int, ...], list[int]]:
+        lanes = record["addresses"]
+        if not 0 < len(lanes) <= _LANES or {*map(type, lanes)} != {int}:
+            raise ValueError("addresses are not up to 64 numbers")
+        if min(lanes) < 0 or max(lanes) >> 64:
+            raise ValueError("addresses that 64 bits do not hold")
+        kinds = _KINDS.get(record["op_type"], ())
+        x, y, z = block = [whole(record, f"block_idx_{axis}", most=_LAST_BLOCK) for axis in "xyz"]
+        wave = whole(record, "wave_num", most=_MOST_WAVES - 1)
+        dispatch = self._dispatch(record)
+        dispatch.last = [*map(max, dispatch.last, block)]
+        dispatch.waves = max(dispatch.waves, wave + 1)
+        dispatch.is_unknown |= not kinds
+        row = self._touches.find_row(dispatch.index, pack_block(x, y, z))
+        self._part.opcodes[str(record["op_type"])[:32]] += 1
+        self._touches.arrays.rows.accesses[row] += 1
+        self._touches.arrays.rows.instructions[row] += 1
+        return row, kinds, lanes
+
+    def _dispatch(self, record: dict[str, Any]) -> _Dispatch:
+        number = whole(record, "dispatch_id", most=(1 << 62) - 1)
+        found = self._dispatches.get(number)
+        if found is None:
+            name = text_of(record, "kernel_name").removesuffix(" [clone .kd]").removesuffix(".kd")
+            found = self._dispatches[number] = _Dispatch(name, len(self._dispatches))
+        return found
+
+    def _add(self, found: list[tuple[int, tuple[int, ...], list[int]]]) -> None:
+        """Add the first bytes of all lanes in buffers."""
+        for kind in (READ, WRITE, SYNC_READ):
+            some = [(row, lanes) for row, kinds, lanes in found if kind in kinds]
+            start = np.array([*chain.from_iterable(lanes for _, lanes in some)], np.uint64)
+            rows = np.repeat(
+                np.array([row for row, _ in some], np.int32), [len(lanes) for _, lanes in some]
+            )
+            is_global = (start >= _BUFFERS[0]) & (start < _BUFFERS[1])
+            self._part.skipped["addresses in LDS or scratch"] += int((~is_global).sum())
+            start, rows = start[is_global], rows[is_global]
+            kinds = np.full(len(start), kind, np.uint8)
+            self._touches.append(Ranges(rows, kinds, start, start + np.uint64(1)))
+
+    def finish(self) -> ScannedPart:
+        """Return all that the log said."""
+        part = self._part
+        part.skipped = +part.skipped
+        part.touches = self._touches.touches()
+        for number, dispatch in self._dispatches.items():
+            launch = dispatch.launch(number)
+            part.keys.append((number,))
+            part.launches.append(launch)
+            try:
+                check_dimensions(launch.grid, launch.block)
+            except ValueError as error:
+                part.damage.append(Damage(part.lines, f"dispatch {number}: {error}"))
+            if dispatch.last.count(_LAST_BLOCK):
+                part.untraced[dispatch.index] = "has blocks beyond 65535, which omniprobe mixes up"
+            elif dispatch.is_unknown:
+                part.untraced[dispatch.index] = _UNKNOWN
+        possible = self._possible(part.touches)
+        for index in np.unique(possible.launch).tolist():
+            if index not in part.untraced:
+                part.untraced[index], part.reach[index] = _UNSIZED, RANGE
+        part.possible.append(possible)
+        return part
+
+    def _possible(self, touches: BlockTouches) -> PossibleWrites:
+        """Return where writes meet accesses, however wide both are."""
+        written = touches.kind == WRITE
+        row, start, end = (each[written] for each in (touches.row, touches.start, touches.end))
+        launch, x, y, z = (
+            each[row].astype(np.int64) for each in (touches.launch, touches.x, touches.y, touches.z)
+        )
+        grid = np.array([d.last for d in self._dispatches.values()], np.int64).reshape(-1, 3) + 1
+        block = x + grid[launch, 0] * (y + grid[launch, 1] * z)
+        beside = np.uint64(_WIDEST - 1)
+        return PossibleWrites(launch.astype(np.int32), block, start - beside, end + beside)
+
+
+class OmniprobeTrace(Trace):
+    """The log of a run, in the order of its dispatches."""
+
+    format = FORMAT
+    blind_spots = BLIND_SPOTS
+    hint = "trace with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM"
+
+    def __init__(self, source: TraceInput) -> None:
+        self.name, self._source = source.name, source
+        self.sources = SourceFiles()
+        source.add_to(self.sources)
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the log as one part."""
+        yield OmniprobeTask(self._source, self.input_bytes or 0)
+
+    def program_order(self) -> DispatchOrder:
+        """Return what puts dispatches in the order of their numbers."""
+        return DispatchOrder()
+
+
+class DispatchOrder:
+    """Puts dispatches in the order of their numbers; those that are missing between are opaque."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the log; return the index of each of its dispatches in `operations`."""
+        numbers = [number for (number,) in part.keys]
+        missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+        if missing > _MOST_MISSING:
+            raise TraceError(
+                "the trace", f"{missing} dispatches between others have no records",
+                "trace all dispatches of the kernels between (-d all)",
+            )  # fmt: skip
+        known = dict(zip(numbers, part.launches, strict=True))
+        place: dict[int, int] = {}
+        for number in range(min(numbers, default=0), max(numbers, default=-1) + 1):
+            place[number] = len(place)
+            launch = known.get(number)
+            if launch is None:
+                part.untraced[len(part.keys)] = _MISSING
+                part.keys.append((number,))
+                launch = KernelLaunch(
+                    f"dispatch_{number}", (1, 1, 1), (_LANES, 1, 1), trace_id=number,
+                    architecture=_MI300X,
+                )  # fmt: skip
+            self.operations.append(launch)
+        return np.array([place[number] for (number,) in part.keys], np.int64)
