@@ -249,5 +249,5 @@ def common(*keys: str, unit: str = "", **get: Callable[[Any], Any]) -> list[Colu
 
 def columns_of_pairs(name: Callable[[int], str]) -> list[Column]:
     """Return columns of who waits for whom, where `name` is that of a kernel number."""
-    named = {"target_name": lambda p: name(p.target), "source_name": lambda p: name(p.source)}
-    return common("target", "target_name", "source", "source_name", **named)
+    keys = "target", "target_name", "source", "source_name"
+    return common(*keys, target_name=lambda p: name(p.target), source_name=lambda p: name(p.source))
