@@ -122,6 +122,7 @@ def row(model, came, **more):
         "kind": "call",
         "came": came,
         "alone": True,
+        "gpu": "NVIDIA H100 80GB HBM3",
         **more,
     }
 
@@ -158,7 +159,7 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
     assert (
         "| d |  | calls | fp32 | 1 | - | - | - | - | cannot be captured: a.py:3: x.item() |" in text
     )
-    assert "| a | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
+    assert "| a | H100 | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
     assert "| the best of torch.compile | 0.50x | a |" in text
     assert "| eager | 4.00x | none |" in text
     assert "| max-autotune | 0.50x | a |" in text
