@@ -8,6 +8,9 @@ class DepgraphError(Exception):
 
     exit_code = 1
 
+    def __init__(self, found: str, hint: str = "") -> None:
+        super().__init__(f"{found}; {hint}" if hint else found)
+
 
 class InputError(DepgraphError):
     """An input file cannot be read or trusted.
@@ -105,28 +108,8 @@ class ClusterError(DepgraphError):
 
 
 class RecorderError(DepgraphError):
-    """A program cannot be recorded: something is missing on this machine, or the program fails.
-
-    Parameters
-    ----------
-    found : str
-    hint : str
-        What to do.
-    """
-
-    def __init__(self, found: str, hint: str = "") -> None:
-        super().__init__(f"{found}; {hint}" if hint else found)
+    """A program cannot be recorded: something is missing on this machine, or the program fails."""
 
 
 class ApplyError(DepgraphError):
-    """A program cannot be run with its real edges alone.
-
-    Parameters
-    ----------
-    found : str
-    hint : str
-        What to do.
-    """
-
-    def __init__(self, found: str, hint: str = "") -> None:
-        super().__init__(f"{found}; {hint}" if hint else found)
+    """A program cannot be run with its real edges alone."""

@@ -13,6 +13,7 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    columns_of_pairs,
     common,
     facts_of,
     kernel_names,
@@ -437,14 +438,7 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     sms, is_timed = int(scenario.sms), scenario.is_timed
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
-        *common(
-            "target",
-            "target_name",
-            "source",
-            "source_name",
-            target_name=lambda p: name(p.target),
-            source_name=lambda p: name(p.source),
-        ),
+        *columns_of_pairs(name),
         Column.text("policy", "policy"),
         Column.number("semaphores", "semaphores"),
         Column.number("waits", "waits"),

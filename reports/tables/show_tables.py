@@ -12,6 +12,7 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    columns_of_pairs,
     common,
     kernel_name,
     kernel_names,
@@ -243,14 +244,7 @@ def pair_table(
     name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [
-        *common(
-            "target",
-            "target_name",
-            "source",
-            "source_name",
-            target_name=lambda p: name(p.target),
-            source_name=lambda p: name(p.source),
-        ),
+        *columns_of_pairs(name),
         Column.text("pattern", "pattern", lambda p: p.pattern.value),
         *common("edges", "raw", "war", "waw"),
         *common("reuse") * any(p.reuse for p in pairs),

@@ -245,3 +245,9 @@ def common(*keys: str, unit: str = "", **get: Callable[[Any], Any]) -> list[Colu
     return [
         replace(c, unit=unit if c.key in _TIMES else "", get=get.get(c.key, c.get)) for c in found
     ]
+
+
+def columns_of_pairs(name: Callable[[int], str]) -> list[Column]:
+    """Return columns of who waits for whom, where `name` is that of a kernel number."""
+    keys = "target", "target_name", "source", "source_name"
+    return common(*keys, target_name=lambda p: name(p.target), source_name=lambda p: name(p.source))

@@ -160,10 +160,11 @@ BOMBS = {
     ),
     "a grid of 2 billion blocks": lambda: of_one_kernel(grid=[(1 << 31) - 1, 1, 1]),
     "tiles of too many rows": lambda: tiles(100_000),
-    "tiles of 4 million rows": lambda: tiles(250),
+    "tiles of a million rows": lambda: tiles(62),
     "maps": maps,
 }  # fmt: skip
 LARGE = {
+    "tiles of 4 million rows": lambda: tiles(250),
     "tiles of 16 million rows": lambda: tiles(1000),
     "sectors of four kernels": lambda: of_events(
         lines([KERNEL | {"number": n, "grid": [1000, 1, 1]} for n in range(1, 5)]),

@@ -122,6 +122,7 @@ def row(model, came, **more):
         "kind": "call",
         "came": came,
         "alone": True,
+        "gpu": "NVIDIA H100 80GB HBM3",
         **more,
     }
 
