@@ -163,7 +163,9 @@ def sweep_hints(
 ) -> HintSweep:
     """Run `dataflow-hints` with filters of all sizes, and what it is compared with."""
     hints = [
-        DataflowHints(grain, bits, hashes, window, sort) for grain in GRAINS for bits in (*SIZES, 0)
+        each
+        for grain in GRAINS
+        for each in DataflowHints.of_sizes(grain, (*SIZES, 0), hashes, window, sort)
     ]
     of_label = {mechanism.label: mechanism for mechanism in hints}
     others = find_mechanisms(OTHERS)
