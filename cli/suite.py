@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import ONE_GPU, refuse_given
+from depgraph.cli.options.model import (
+    OF_SCENARIO,
+    ONE_GPU,
+    refuse_given,
+    timed_scenario_of,
+)
 from depgraph.cli.options.shared import collected_messages, given_options, is_quiet, say
 from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
 from depgraph.system.text import counted, one_line
@@ -21,9 +26,11 @@ from depgraph.system.text import counted, one_line
 if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import Broken, ProgramResult, Suite
+    from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
 
 EXIT_BROKEN = 1
+_OF_ONE = {"timing", "wall"}, "is of one program: state it for each in a suite file"
 _ANSWERS = (
     "mechanisms", "hypothetical", "costs", "group_by", "top", "flows", "fail_below", "fail_above",
 )  # fmt: skip
@@ -97,20 +104,49 @@ def suite_of(
     if programs is None:
         refuse_given({"jobs", "scheduler"}, "needs several stores, a folder of them or a suite")
         return None
-    refuse_given({"timing", "wall"}, "is of one program: state it for each in a suite file")
+    refuse_given(*_OF_ONE)
     refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
     if scheduler:
         refuse_given({"jobs"}, "does not go with --scheduler")
-    all_given = {
-        name: tuple("=".join(option) for option in given_options({name}))
-        for name in (*PROGRAM_OPTIONS, *_ANSWERS)
-    }
-    given = {name: words for name, words in all_given.items() if words}
+    given = _given(*PROGRAM_OPTIONS, *_ANSWERS)
+    return SuiteRequest(context.info_name or "", paths, programs, given, jobs, scheduler)
+
+
+def _given(*names: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the options that the user gave, by parameter, as words."""
+    words = {name: tuple("=".join(each) for each in given_options({name})) for name in names}
+    given = {name: own for name, own in words.items() if own}
     if {"gpu", "gpu_file"} <= set(given):
         raise click.UsageError(ONE_GPU)
-    return SuiteRequest(
-        context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler
-    )
+    return tuple(given.items())
+
+
+def scenarios_of(
+    paths: Sequence[Path],
+    options: Mapping[str, Any],
+    check: Callable[[int], None] = lambda _: None,
+    **fixed: Any,
+) -> list[tuple[str, Scenario]]:
+    """Return the programs that the current command is to answer about together, by name.
+
+    `check` is told how many there are before any is read; `fixed` are options of all of them.
+    """
+    command = click.get_current_context().command
+    programs = programs_of(command, paths)
+    check(1 if programs is None else len(programs))
+    if programs is None:
+        return [(paths[0].stem, timed_scenario_of(paths[0], {**options, **fixed}))]
+    refuse_given(*_OF_ONE)
+    given, found = _given(*OF_SCENARIO), []
+    for program in programs:
+        if any(name == "sms" for name, _ in program.options):
+            raise click.UsageError(f"{program.name}: sms is of all programs here: give --sms")
+        with command.make_context(command.name, program.words(given)) as own:
+            params = {**own.params, **fixed}
+        if program.traces:
+            _extract_if_needed(program)
+        found.append((program.name, timed_scenario_of(Path(program.store), params)))
+    return found
 
 
 def policies_step(request: SuiteRequest) -> Step:

@@ -66,7 +66,7 @@ def _read_sharing(text: str) -> str:
 )  # fmt: skip
 @click.option(
     "--share", callback=reading(_read_sharing), metavar="HOW[,...]",
-    help="Run two stores side by side on one GPU: streams, partition(SMS) (of the first), eclip, "
+    help="Run two programs side by side on one GPU: streams, partition(SMS) (of the first), eclip, "
     "blocks.",
 )  # fmt: skip
 @mechanism_options
@@ -92,7 +92,7 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
     for each program, and geometric means. A program that fails is a row that says why; the exit
     code is 1 then.
 
-    Two stores with --share are run side by side on one GPU: a stream each, a stream each on SMs of
+    Two programs with --share run side by side on one GPU: a stream each, a stream each on SMs of
     its own, groups of kernels on as many SMs as they need (ECLIP), or all blocks in one pool.
 
     Of a profile alone (PyTorch, nsys) it says what needs no trace: how long a step takes now and as
@@ -120,23 +120,30 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
     return None
 
 
+_TWO = 2
 _NOT_SHARED = {"mechanisms", "hypothetical", "costs", "jobs", "scheduler"}
 
 
 def _share_report(stores: tuple[Path, ...], options: Mapping[str, Any]) -> Report:
     from depgraph.analysis.share import share_gpu
+    from depgraph.cli.suite import scenarios_of
     from depgraph.reports.tables.side_by_side_tables import share_report
 
     refuse_given(_NOT_SHARED, "does not go with --share")
-    refuse_given({"timing", "wall"}, "is of one program: it does not go with --share")
-    if len(stores) != len(("first", "second")):
-        raise click.UsageError(f"--share needs two stores, not {len(stores)}")
-    first, second = (timed_scenario_of(path, options) for path in stores)
-    names = [path.stem for path in stores]
-    if names[0] == names[1]:
-        names = [f"{names[0]} ({place})" for place in ("first", "second")]
-    sizes = sizes_or_default(first, options["sms"])
-    return share_report(share_gpu((names[0], first), (names[1], second), sizes, options["share"]))
+    is_twice = len(stores) == _TWO and len(set(stores)) == 1
+
+    def check(count: int) -> None:
+        found = count * (1 + is_twice)
+        if found != _TWO:
+            raise click.UsageError(f"--share needs two programs, not {found}")
+
+    programs = scenarios_of(stores[:1] if is_twice else stores, options, check)
+    if is_twice:
+        ((name, program),) = programs
+        programs = [(f"{name} ({which})", program) for which in ("first", "second")]
+    first, second = programs
+    sizes = sizes_or_default(first[1], options["sms"])
+    return share_report(share_gpu(first, second, sizes, options["share"]))
 
 
 def _is_profile(path: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, refuse_given, timed_scenario_of
+from depgraph.cli.options.model import memory_option, model_options
 from depgraph.cli.options.shared import (
     Command,
     details_option,
@@ -56,12 +56,10 @@ def command(
     launches, in the geometric mean. JSON and CSV have every point.
     """
     from depgraph.analysis.hint_sweep import sweep_hints
+    from depgraph.cli.suite import scenarios_of
     from depgraph.reports.tables.hint_sweep_table import hint_sweep_report
 
-    if len(stores) > 1:
-        refuse_given({"timing"}, "is of one program: give one store, or record times with each")
     with step_progress(quiet=is_quiet()) as steps:
-        options["contention"] = "none"
-        programs = [(path.stem, timed_scenario_of(path, options)) for path in stores]
+        programs = scenarios_of(stores, options, contention="none")
         found = sweep_hints(programs, sms, sort=sort, window=window, hashes=hashes, steps=steps)
     print_report(hint_sweep_report(found), form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,13 @@ class Curve:
     @property
     def knee(self) -> float | None:
         """The size from which on it stays close to that; None if no size that was tried does."""
+        return self.size_for(self.most)
+
+    def size_for(self, speedup: float) -> float | None:
+        """Return the size from which on it stays close to a speedup, or above; None for none."""
         found = None
-        for kib, speedup in zip(self.kib[-2::-1], self.speedup[-2::-1], strict=True):
-            if speedup < self.most * (1 - CLOSE):
+        for kib, own in zip(self.kib[-2::-1], self.speedup[-2::-1], strict=True):
+            if own < speedup * (1 - CLOSE):
                 break
             found = kib
         return found
@@ -95,7 +100,8 @@ class HintSweep:
         hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
         shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()
         if not shared:
-            raise ModelError("; ".join(dict.fromkeys(left_out.values())))
+            reasons = [why for name, why in left_out.items() if DataflowHints.name in name]
+            raise ModelError("; ".join(dict.fromkeys(reasons)))
         own: dict[str, list[Point]] = {}
         for point in points:
             if point.program in shared:
@@ -111,11 +117,13 @@ class HintSweep:
 
     @property
     def worth_it(self) -> Curve | None:
-        """The grain of the smallest knee of those that come close to the best, if that gains."""
-        known = [c for c in self.curves if c.knee is not None and c.most > 1 + CLOSE]
-        best = max((curve.most for curve in known), default=0.0)
-        close = [curve for curve in known if curve.most >= best * (1 - CLOSE)]
-        return min(close, key=lambda curve: curve.knee or 0.0, default=None)
+        """The grain that needs the smallest filter to come close to the best, if that gains."""
+        best = max((curve.speedup[-2] for curve in self.curves if len(curve.kib) > 1), default=0.0)
+        sizes = [(curve.size_for(best), curve) for curve in self.curves]
+        close = [(size, curve) for size, curve in sizes if size is not None]
+        if best <= 1 + CLOSE or not close:
+            return None
+        return min(close, key=itemgetter(0))[1]
 
     @property
     def sentences(self) -> list[str]:
@@ -123,16 +131,19 @@ class HintSweep:
         reached = _listed([f"{curve.most:.2f}x ({curve.name})" for curve in self.curves])
         known = [curve for curve in self.curves if curve.knee is not None]
         sizes = _listed([f"{curve.knee:.3g} KiB ({curve.name})" for curve in known])
+        others = _listed([curve.name for curve in self.curves if curve.knee is None])
         exact = "".join(f"exact edges reach {c.most:.2f}x, " for c in self.others[:1])
         found = [f"In the geometric mean {exact}hints without a filter {reached}."]
-        if known:
-            found.append(f"Filters of {sizes} in all come within {_SHARE} of that.")
+        close = f"Filters of {sizes} in all come" if known else "No filter that was tried comes"
+        none = f", none that was tried for {others}" if known and others else ""
+        found.append(f"{close} within {_SHARE} of that{none}.")
         best = self.worth_it
         last = f"No hints are worth it: none with a filter gains more than {_SHARE}."
         if best is not None:
+            with_one = " with a filter" if others else ""
             last = (
-                f"Hints at the grain of a {best.name} are worth it: no other grain is more than "
-                f"{_SHARE} faster, and none as fast gets by on less memory."
+                f"Hints at the grain of a {best.name} are worth it: no other grain{with_one} is "
+                f"more than {_SHARE} faster, and none as fast gets by on less memory."
             )
         return [*found, last]
 
@@ -152,7 +163,9 @@ def sweep_hints(
 ) -> HintSweep:
     """Run `dataflow-hints` with filters of all sizes, and what it is compared with."""
     hints = [
-        DataflowHints(grain, bits, hashes, window, sort) for grain in GRAINS for bits in (*SIZES, 0)
+        each
+        for grain in GRAINS
+        for each in DataflowHints.of_sizes(grain, (*SIZES, 0), hashes, window, sort)
     ]
     of_label = {mechanism.label: mechanism for mechanism in hints}
     others = find_mechanisms(OTHERS)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.mechanisms.costs import charges_of
@@ -136,12 +136,19 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
         of_blocks=one.timing.of_blocks and other.timing.of_blocks,
         assumptions=tuple(dict.fromkeys([*one.timing.assumptions, *other.timing.assumptions])),
     )
+    if one.contention != other.contention:
+        raise ModelError(
+            f"contention is {one.contention} for one program and {other.contention} for the other: "
+            "pass --contention"
+        )
+    resources = one.resources.beside(other.resources)
     n_operations = one.graph.n_operations
     behind = [replace(k, operation=k.operation + n_operations) for k in other.kernels]
     both = replace(
         one,
         graph=joined_graph(one.graph, other.graph),
         timing=timing,
+        resources_of=lambda _: resources,
         kernels=[*one.kernels, *behind] if one.kernels and other.kernels else (),
         memory=one.memory + other.memory,
         fit=None,
@@ -164,16 +171,12 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
 
 
 def joined_graph(one: BlockGraph, other: BlockGraph) -> BlockGraph:
-    """Return both graphs as one; kernels, copies and memsets of `other` get the next numbers."""
+    """Return what depends on what in both; kernels and copies of `other` get the next numbers."""
     n_kernels = int(one.kernel.max(initial=-1)) + 1
     n_copies = int(-one.kernel.min(initial=0))
     kernel = np.where(other.kernel >= 0, other.kernel + n_kernels, other.kernel - n_copies)
     n_operations, n_blocks = np.int32(one.n_operations), np.int32(one.n_blocks)
     n_sets = np.int32(len(one.set_operation))
-
-    def either(name: str) -> NDArray[Any] | None:
-        values = getattr(one, name), getattr(other, name)
-        return None if values[0] is None or values[1] is None else np.append(*values)
 
     basis = None
     if one.join_basis is not None or other.join_basis is not None:
@@ -197,26 +200,8 @@ def joined_graph(one: BlockGraph, other: BlockGraph) -> BlockGraph:
         targets=np.append(one.targets, other.targets + n_sets),
         join_basis=basis,
         kinds=one.kinds | other.kinds,
-        cost=either("cost"),
-        resources=_resources(one.resources, other.resources),
-        duration=either("duration"),
-        duration_unit=one.duration_unit,
-        occupancy=either("occupancy"),
-        copies={**one.copies, **{k - n_copies: what for k, what in other.copies.items()}},
     )
 
 
 def _offsets(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     return np.append(one, other[1:] + one[-1])
-
-
-def _resources(one: Resources | None, other: Resources | None) -> Resources | None:
-    if one is None or other is None:
-        return None
-
-    def both(name: str) -> NDArray[Any]:
-        return np.append(getattr(one, name), getattr(other, name))
-
-    return Resources(
-        both("threads"), both("registers"), both("shared_bytes"), both("stream"), one.architecture
-    )

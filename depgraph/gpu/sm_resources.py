@@ -245,6 +245,33 @@ class SmResources:
         """Return the resources of some operations alone."""
         return replace(self, need=self.need[operations], placed=self.placed[operations])
 
+    def beside(self, other: SmResources) -> SmResources:
+        """Return what the operations of both take, those of `other` last, on one GPU."""
+        each, gpu = (self, other), self.gpu
+        notes = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
+        is_assumed = self.gpu_is_assumed or other.gpu_is_assumed
+        if self.names == other.names == (SHARE,):
+            takes = np.concatenate([r.need.any(axis=1) for r in each])
+            found = equal_shares(takes, np.append(self.occupancy, other.occupancy), gpu, *notes)
+            return replace(found, gpu_is_assumed=is_assumed)
+        names, capacity = self.names, self.capacity
+        if self.names != other.names or (self.capacity != other.capacity).any():
+            names, capacity = RESOURCES, _FINE * _capacity(gpu)
+        need, placed = (
+            np.concatenate([_in_units(r, getattr(r, what), capacity) for r in each])
+            for what in ("need", "placed")
+        )
+        return SmResources(names, capacity, need, placed, gpu, notes, is_assumed)
+
+
+def _in_units(
+    resources: SmResources, taken: NDArray[np.int64], capacity: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what is taken of an SM, counted in the units of `capacity`."""
+    if len(resources.names) == len(capacity):
+        return taken * (capacity // resources.capacity)
+    return np.where(taken > 0, capacity // resources.occupancy[:, None], 0)
+
 
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str

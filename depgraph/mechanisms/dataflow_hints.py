@@ -82,14 +82,23 @@ class DataflowHints(Mechanism):
 
     def __init__(
         self, grain: str = USUAL[0], bits: int = USUAL[1], hashes: int = USUAL[2],
-        window: int = USUAL[3], sort: str = USUAL[4],
+        window: int = USUAL[3], sort: str = USUAL[4], told: Remembered[Told] | None = None,
     ) -> None:  # fmt: skip
         self.grain, self.bits, self.hashes = grain, bits, hashes
         self.window, self.sort = window, sort
         given = grain, bits, hashes, window, sort
         unusual = [i for i, value in enumerate(given) if value != USUAL[i]]
         self.shown = given[: 1 + max(unusual, default=0)]
-        self._asked = Remembered(lambda program: ask(program, grain, bits, hashes if bits else 0))
+        self._told = told or Remembered(partial(tell, grain=grain))
+        self._answers = Remembered(self._ask)
+
+    @classmethod
+    def of_sizes(
+        cls, grain: str, sizes: Sequence[int], hashes: int, window: int, sort: str
+    ) -> list[DataflowHints]:
+        """Return one with filters of each size; what does not depend on it is found once."""
+        told = Remembered(partial(tell, grain=grain))
+        return [cls(grain, bits, hashes, window, sort, told) for bits in sizes]
 
     @property
     def freedom(self) -> tuple[str, float]:
@@ -104,14 +113,14 @@ class DataflowHints(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Let each unit of a launch wait for the kernels that the filter reports."""
-        asked = self._asked(program)
+        told = self._told(program)
         graph = program.graph
-        lookups = asked.hints.keys_of_operations(graph.n_operations)
+        lookups = told.hints.keys_of_operations(graph.n_operations)
         enter = ahead(program, charges).enter + lookups * charges.time("lookup")
-        found = self._reported(program, asked, enter)
+        found = self._reported(program, told, enter)
         bits = self.filter_bits()
         size = "no filter" if bits is None else f"{bits} bits in all ({bits / 8192:.4g} KiB)"
-        figures = asked.figures(graph, found)
+        figures = told.figures(graph, found)
         note = (
             f"{size}; {int(lookups.sum())} look-ups; waits of blocks for unfinished kernels: "
             f"{figures['true']} true, {figures['by_grain']} false by the grain of hints, "
@@ -137,32 +146,43 @@ class DataflowHints(Mechanism):
         # A counter counts kernels; with a map of bits beside it a kernel counts once.
         return 2 * self.bits * (self.window.bit_length() + 1)
 
-    def _reported(self, program: Scenario, asked: Asked, enter: NDArray[np.float64]) -> Reported:
+    def _ask(self, program: Scenario) -> Words:
+        """Return what units wait for, if each kernel has a filter; else the filters themselves."""
+        told, hashes = self._told(program), self.hashes if self.bits else 0
+        if self.sort == RING and not self.bits:
+            return told.shared
+        filters = filled(told.hints, told.n_operations, self.bits or told.hints.n_keys, hashes)
+        if self.sort == RING:
+            return waits_on_each(told.hints, told.n_operations, filters, hashes, told.kinds)
+        return filters
+
+    def _reported(self, program: Scenario, told: Told, enter: NDArray[np.float64]) -> Reported:
         """Return what waits for what, and which kernels were unfinished at each look-up."""
 
         def run(waits: Words) -> tuple[BlockGraph, Words]:
-            graph = waiting_graph(program.graph, asked.hints, waits)
+            graph = waiting_graph(program.graph, told.hints, waits)
             rules = Rules(graph=graph, enter=enter, window=self.window, strict=False)
             plan = run_rules(
                 self.name, rules, graph, program.durations, program.resources, program.sms
             )
             return graph, unfinished_at(plan, graph, enter, self.window)
 
+        answers = self._answers(program)
         if self.sort == RING:
-            return Reported(asked.each, *run(asked.each))
+            return Reported(answers, *run(answers))
         # Up to the first look-up that another set of unfinished kernels would have answered
         # otherwise a schedule is right: each round makes one more kernel right, most make many.
+        wait = partial(told.waits_on_all, answers, self.hashes if self.bits else 0)
         n = program.graph.n_operations
-        everything = lowest_bits(np.arange(n), (n + 63) // 64)
-        waits = asked.waits_on_all(everything)
+        everything = wait(lowest_bits(np.arange(n), (n + 63) // 64))
+        waits = everything
         for _ in range(_MOST_ROUNDS):
             graph, unfinished = run(waits)
-            following = asked.waits_on_all(unfinished)
+            following = wait(unfinished)
             if (following == waits).all():
                 return Reported(waits, graph, unfinished)
             waits = following
-        waits = asked.waits_on_all(everything)
-        return Reported(waits, *run(waits), is_bounded=True)
+        return Reported(everything, *run(everything), is_bounded=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,29 +196,24 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the filters of a program say, whatever its schedule: operations, 64 a word."""
+class Told:
+    """What the hints of a program say, whatever filters hold them: operations, 64 a word."""
 
     hints: Hints
+    n_operations: int
     shared: Words  # [n_units, words]: older operations whose hints share a key
-    each: Words  # [n_units, words]: older operations whose own filter says yes
     edges: Words  # [n_blocks, words]: operations that a block depends on
-    filters: Words  # [2, bits, words]
-    hashes: int
     kinds: frozenset[str]
 
     @np.errstate(over="ignore")
-    def waits_on_all(self, unfinished: Words) -> Words:
+    def waits_on_all(self, filters: Words, hashes: int, unfinished: Words) -> Words:
         """Return what units wait for if one filter over unfinished kernels is asked."""
         hints = self.hints
         among = unfinished[hints.operation]
         found = np.zeros(hints.n_units, np.bool_)
         for name, own, others in KINDS:
             if name in self.kinds:
-                ask_all(
-                    hints.unit, hints.kind, hints.first, hints.last, own, self.filters[others],
-                    self.hashes, among, found,
-                )  # fmt: skip
+                ask_all(*hints.ranges, own, filters[others], hashes, among, found)
         # Where times are others than these, what shares a key is waited for all the same.
         return self.shared | np.where(found[:, None], among, np.uint64(0))
 
@@ -215,39 +230,48 @@ class Asked:
         }
 
 
-def ask(program: Scenario, grain: str, bits: int, hashes: int) -> Asked:
-    """Ask filters of so many bits about all hints; without hashes each key has its own bit."""
+def tell(program: Scenario, grain: str) -> Told:
+    """Compare the hints of all launches at a grain."""
     graph = program.graph
-    hints = hints_of(program, grain)
-    words = (graph.n_operations + 63) // 64
-    n_keys = int(hints.last.max(initial=0)) + 1
-    n_asked = int(hints.keys_of_operations(graph.n_operations).sum())
-    too_large = 16 * words * (n_keys + bits) > MOST_FILTER_BYTES
-    if too_large or n_asked * words * max(hashes, 1) > MOST_WORK:
+    hints, kinds = hints_of(program, grain), tracked_kinds(graph.kinds)
+    filters = filled(hints, graph.n_operations, hints.n_keys, 0)
+    shared = waits_on_each(hints, graph.n_operations, filters, 0, kinds)
+    edges = edges_by_operation(graph.certain().with_kinds(KINDS_WITHOUT_FREES & graph.kinds))
+    return Told(hints, graph.n_operations, shared, edges, kinds)
+
+
+@np.errstate(over="ignore")
+def filled(hints: Hints, n_operations: int, bits: int, hashes: int) -> Words:
+    """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words].
+
+    Raises
+    ------
+    NotApplicableError
+        If they take too much memory, or too long to ask.
+    """
+    words = (n_operations + 63) // 64
+    n_asked = int(hints.keys_of_operations(n_operations).sum())
+    if 16 * words * bits > MOST_FILTER_BYTES or n_asked * words * max(hashes, 1) > MOST_WORK:
         raise NotApplicableError(
-            f"dataflow-hints compares {n_asked} keys with those of {graph.n_operations} kernels "
+            f"dataflow-hints compares {n_asked} keys with those of {n_operations} kernels "
             "and copies, too many; give a coarser grain, or pick fewer kernels with extract "
             "--kernels A:B"
         )
-    kinds = tracked_kinds(graph.kinds)
-    ranges = hints.unit, hints.kind, hints.first, hints.last
-    older = lowest_bits(np.arange(graph.n_operations), words)[hints.operation]
+    filters: Words = fill_filters(*hints.ranges, hints.operation, bits, hashes, words)
+    return filters
 
-    @np.errstate(over="ignore")
-    def filled(bits: int, hashes: int) -> tuple[Words, Words]:
-        filters = fill_filters(*ranges, hints.operation, bits, hashes, words)
-        answers = np.zeros_like(older)
-        for name, own, others in KINDS:
-            if name in kinds:
-                ask_each(*ranges, own, filters[others], hashes, older, answers)
-        return filters, answers
 
-    filters, shared = filled(n_keys, 0)
-    each = shared
-    if hashes:
-        filters, each = filled(bits, hashes)
-    edges = edges_by_operation(graph.certain().with_kinds(KINDS_WITHOUT_FREES & graph.kinds))
-    return Asked(hints, shared, each, edges, filters, hashes, kinds)
+@np.errstate(over="ignore")
+def waits_on_each(
+    hints: Hints, n_operations: int, filters: Words, hashes: int, kinds: frozenset[str]
+) -> Words:
+    """Return what units wait for if the filter of each older operation is asked."""
+    older = lowest_bits(np.arange(n_operations), filters.shape[2])[hints.operation]
+    found = np.zeros_like(older)
+    for name, own, others in KINDS:
+        if name in kinds:
+            ask_each(*hints.ranges, own, filters[others], hashes, older, found)
+    return found
 
 
 def edges_by_operation(graph: BlockGraph) -> Words:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
+from depgraph.graph.lists import distinct
 from depgraph.mechanisms.base import footprints_for
 from depgraph.trace.records import ACCESS_KINDS
 
@@ -46,6 +47,16 @@ class Hints:
     def n_units(self) -> int:
         """Number of units."""
         return len(self.operation)
+
+    @property
+    def n_keys(self) -> int:
+        """Keys are below that."""
+        return int(self.last.max(initial=0)) + 1
+
+    @property
+    def ranges(self) -> tuple[NDArray[np.int32], NDArray[np.uint8], Keys, Keys]:
+        """Unit, kind, first and last key of each range."""
+        return self.unit, self.kind, self.first, self.last
 
     def keys_of_operations(self, n_operations: int) -> NDArray[np.int64]:
         """Return how many keys are looked up for each operation: int64[n_operations]."""
@@ -132,9 +143,10 @@ def _rounded(start: Keys, end: Keys) -> tuple[Keys, Keys]:
 
 def _by_tensor(graph: BlockGraph, pieces: Pieces, allocations: Sequence[Allocation]) -> Hints:
     """Hint at all segments of each tensor that a kernel touches."""
-    operation = graph.operation_of_block[pieces.touched.block].astype(np.int64)
-    rows = np.stack([operation, pieces.touched.access.astype(np.int64), pieces.segment])
-    unit, kind, segment = np.unique(rows, axis=1)
+    operation = graph.operation_of_block[pieces.touched.block]
+    group = _groups(operation, pieces.touched.access, pieces.segment, len(pieces.begin))
+    unit_and_kind, segment = np.divmod(distinct(group), max(len(pieces.begin), 1))
+    unit, kind = np.divmod(unit_and_kind, len(ACCESS_KINDS))
     first, last = segment.copy(), segment.copy()
     for allocation in allocations:
         extent = np.array([allocation.address, allocation.address + allocation.size], np.uint64)
@@ -171,17 +183,24 @@ def _spanned(
     last: Keys,
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8], Keys, Keys]:  # fmt: skip
     """Return one range for all that a unit reads, or writes, of a segment."""
-    order = np.lexsort((segment, kind, unit))
-    groups = np.stack([unit, kind, segment])[:, order]
-    if not len(order):
+    group = _groups(unit, kind, segment, int(segment.max(initial=0)) + 1)
+    order = np.argsort(group, kind="stable")
+    at = np.flatnonzero(np.diff(group[order], prepend=-1))
+    if not len(at):
         return unit, kind, first, last
-    at = np.flatnonzero(np.append(True, (np.diff(groups, axis=1) != 0).any(axis=0)))
     return (
         unit[order][at],
         kind[order][at],
         np.minimum.reduceat(first[order], at),
         np.maximum.reduceat(last[order], at),
     )
+
+
+def _groups(
+    unit: NDArray[np.int32], kind: NDArray[np.uint8], segment: NDArray[np.int64], n_segments: int
+) -> NDArray[np.int64]:
+    """Return a number for each unit, kind and segment, in that order."""
+    return (unit.astype(np.int64) * len(ACCESS_KINDS) + kind) * n_segments + segment
 
 
 def _disjoint(

@@ -227,14 +227,13 @@ def _text_table(
         units = [_SHORT_UNITS.get(unit, unit) for unit in units]
         widths = _widths(heads, units, cells)
     if _excess(widths, width) > 0:
-        least = [
-            min(own, max(len(head), _LEAST_TEXT))
-            if text and not wrap
-            else min(own, _LEAST_WRAPPED)
-            if wrap
-            else own
-            for head, text, wrap, own in zip(heads, is_text, wraps, widths, strict=True)
-        ]
+        least = list(widths)
+        for i, column in enumerate(table.columns):
+            if column.wraps:
+                words = (len(word) for row in cells for word in row[i].split())
+                least[i] = max(_LEAST_WRAPPED, *words)
+            elif column.is_text:
+                least[i] = max(len(heads[i]), _LEAST_TEXT)
         widths = _narrowed(widths, least, _excess(widths, width))
     lines: list[str] = []
     for columns in _pieces(widths, cells, width)[:pieces]:

@@ -72,7 +72,7 @@ def _share_table(
     first, second = sharing.names
     columns = [
         *common("sms"),
-        Column.text("how", "share"),
+        Column.text("how", "share", wraps=True),
         Column.number("in_turn", "in turn", unit, attrgetter("times.in_turn")),
         *common("makespan", unit=unit, makespan=attrgetter("times.makespan")),
         *common("speedup", speedup=attrgetter("times.speedup")),

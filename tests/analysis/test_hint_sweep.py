@@ -28,6 +28,22 @@ def test_of_grains_as_fast_the_smallest_is_worth_it():
     )
 
 
+def test_a_faster_grain_that_no_filter_comes_close_to_is_named():
+    tensor = Curve("tensor", (1, None), (1.2, 1.2))
+    block = Curve("block", (1, None), (1.0, 2.0))
+    sweep = HintSweep((), (tensor, block), (), {})
+    assert " ".join(sweep.sentences[1:]) == (
+        "Filters of 1 KiB (tensor) in all come within 1 % of that, none that was tried for block. "
+        "Hints at the grain of a tensor are worth it: no other grain with a filter is more than "
+        "1 % faster, and none as fast gets by on less memory."
+    )
+    nearly = Curve("block", (1, None), (1.9, 2.0))
+    assert HintSweep((), (tensor, nearly), (), {}).worth_it is nearly
+    assert HintSweep((), (block,), (), {}).sentences[1] == (
+        "No filter that was tried comes within 1 % of that."
+    )
+
+
 def test_where_nothing_is_gained_no_hints_are_worth_it():
     slower, same = Curve("row", (1, None), (0.8, 0.8)), Curve("tensor", (1, None), (1.0, 1.0))
     sweep = HintSweep((), (same, slower), (), {})
@@ -62,12 +78,12 @@ def test_grains_are_compared_over_the_same_programs():
     found = {curve.name: (curve.most, curve.programs) for curve in (*sweep.curves, *sweep.others)}
     assert found == {"row": (2.0, 1), "block": (4.0, 1), "dataflow": (4.0, 1)}
     with pytest.raises(ModelError, match="too many keys"):
-        HintSweep.of(points[-1:], {"a: all": "too many keys"})
+        HintSweep.of(points[-1:], {"a: dataflow-hints(row,4)": "too many keys"})
 
 
 def test_a_program_without_footprints_has_no_sweep():
     program = scenario_of(graph_of([1, 1], []), [1, 1])
-    with pytest.raises(ModelError, match="needs footprints"):
+    with pytest.raises(ModelError, match=r"^dataflow-hints needs footprints, which only"):
         sweep_hints([("toy", program)], [2])
 
 

@@ -105,6 +105,28 @@ def test_a_partition_is_two_smaller_gpus(pair, first, second):
     assert times.second.shared == serial(pair[1].on(second)).makespan
 
 
+@given(programs(), programs(), st.tuples(st.booleans(), st.booleans()))
+def test_blocks_take_as_much_of_an_sm_as_alone(one, other, are_stated):
+    # Of a described program only the occupancy may be known, of a traced one registers and threads.
+    both = [
+        replace(p, resources_of=one_each) if stated else on_the_h100(p)
+        for p, stated in zip((one, other), are_stated, strict=True)
+    ]
+    found = joined(*both).resources
+    assert found.occupancy.tolist() == [o for p in both for o in p.occupancy.tolist()]
+    shares = [(p.resources.need / p.resources.capacity).max(axis=1) for p in both]
+    assert found.largest_shares == pytest.approx(np.concatenate(shares))
+
+
+def test_stated_occupancies_of_any_two_programs_are_kept():
+    one, other = chain([1], [1]), chain([1], [1])
+    pair = [
+        replace(p, resources_of=lambda g, o=o: equal_shares(g.kernel >= 0, np.array([o]), H100))
+        for p, o in ((one, 3), (other, 5))
+    ]
+    assert joined(*pair).resources.occupancy.tolist() == [3, 5]
+
+
 @given(pairs, st.integers(2, 4))
 def test_no_way_to_share_is_below_the_bounds(pair, sms):
     both = limits_of(joined(*pair).on(sms)).lower_bound
@@ -130,6 +152,8 @@ def test_programs_of_different_gpus_units_or_sizes_are_refused():
     v100 = replace(other, resources_of=lambda g: sm_resources(g, load_gpu("V100"), 1))
     with pytest.raises(ModelError, match="not H100 SXM and V100"):
         joined(one, v100)
+    with pytest.raises(ModelError, match="contention is none for one program and full for the"):
+        joined(one, replace(other, contention="full"))
 
 
 # With contention.

@@ -9,6 +9,7 @@ import pytest
 from published import WORKLOADS
 
 from depgraph.mechanisms import MECHANISMS
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 
 @pytest.fixture
@@ -255,9 +256,9 @@ def test_a_sweep_of_hints_is_told_in_sentences_and_has_every_point(program, samp
     labels = {point["mechanism"] for point in found["points"]}
     assert len(found["points"]) == 2 * len(labels)
     assert {"dataflow-hints(tensor,4)", "dataflow-hints(block,0)", "blockmaestro"} <= labels
-    one = program("sweep-hints", sample_store.path, sample_store.path, "--timing", "times.csv")
-    assert (one.code, one.err.splitlines()[-1]) == (
-        2, "Error: --timing is of one program: give one store, or record times with each"
+    two = program("sweep-hints", sample_store.path, "other.out", "--timing", "times.csv")
+    assert (two.code, two.err.splitlines()[-1]) == (
+        2, "Error: --timing is of one program: state it for each in a suite file"
     )  # fmt: skip
 
 
@@ -274,6 +275,33 @@ def test_two_stores_share_a_gpu(program, sample_store):
     assert (row["how"], float(row["speedup"]) >= 1) == ("streams", True)
 
 
+@pytest.mark.jit_only
+def test_programs_of_a_suite_share_a_gpu_each_with_its_own_times(program, sample_store, tmp_path):
+    times = sample_path(KERNEL_TIMES)
+    (tmp_path / "slow.toml").write_text(
+        '[[kernel]]\nname = "k"\ngrid = 300\nduration = 4\noccupancy = 2\n'
+    )
+    pair = tmp_path / "pair.toml"
+    pair.write_text(
+        f'[[program]]\nname = "gru"\nstore = "{sample_store.path}"\ntiming = "{times}"\n'
+        '[[program]]\ntrace = "slow.toml"\n'
+    )
+    words = "bound", pair, "--share", "streams,blocks", "--sms", 132, "--format", "json"
+    assert (
+        program(*words)
+        .err.splitlines()[-1]
+        .endswith("contention is full for one program and none for the other: pass --contention")
+    )
+    found = json.loads(program(*words, "--contention", "full").out)
+    assert (found["programs"], found["unit"]) == (["gru", "slow"], "us")
+    for row in (*found["share"], *found["predicted_share"]):
+        assert min(row["first_slowdown"], row["second_slowdown"]) >= 1
+    itself = "bound", sample_store.path, sample_store.path, "--share", "streams", "--sms", 132
+    assert " us in turn" in program(*itself, "--timing", times).out
+    pair.write_text(pair.read_text() + "sms = 8\n")
+    assert "slow: sms is of all programs here: give --sms" in program(*words).err
+
+
 def test_what_ifs_hold_for_both_that_share_a_gpu(program, sample_store):
     def in_turn(*words):
         form = "--sms", "4", "--share", "streams", "--format", "csv"
@@ -287,12 +315,12 @@ def test_what_ifs_hold_for_both_that_share_a_gpu(program, sample_store):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--share", "streams"], "--share needs two stores, not 1"),
+        (["--share", "streams"], "--share needs two programs, not 1"),
         (
             ["b", "--share", "halves"],
             "share 'halves': give streams, partition(SMS), eclip or blocks",
         ),
-        (["b", "--share", "blocks", "--timing", "t"], "--timing is of one program: it does not go"),
+        (["b", "--share", "blocks", "--timing", "t"], "--timing is of one program: state it"),
         (["b", "--share", "blocks", "--mechanism", "pdl"], "--mechanism does not go with --share"),
     ],
 )

@@ -1,5 +1,6 @@
 """Filters over software hints: slow twins, and the laws that none of them may break."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import naive_hints
@@ -15,7 +16,7 @@ from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms import Charges, Quantity, dataflow_hints, find_mechanisms
 from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.dataflow_hints import ask
+from depgraph.mechanisms.dataflow_hints import tell
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.trace.records import READ, WRITE, Allocation
@@ -33,7 +34,9 @@ def programs(draw, most_sms=4):
     place, size = st.integers(0, 200).map(lambda n: 96 * n), st.integers(1, 3000)
     ranges = st.tuples(st.integers(0, n_blocks - 1), st.sampled_from([READ, WRITE]), place, size)
     touched = draw(st.lists(ranges, min_size=1, max_size=12))
-    lives = st.tuples(place, size, st.integers(0, 4), st.none() | st.integers(4, 6))
+    # A few of several pages: what lies between the first and the last of a row counts as touched.
+    large = st.sampled_from([3 << 12, 5 << 12])
+    lives = st.tuples(place, size | large, st.integers(0, 4), st.none() | st.integers(4, 6))
     allocations = [Allocation(*life) for life in draw(st.lists(lives, max_size=4))]
     return program_of(
         [(b, kind, at, at + n) for b, kind, at, n in touched],
@@ -116,8 +119,8 @@ def test_hints_cover_what_is_touched_and_coarser_ones_cover_finer_ones(program, 
                 )
                 assert shared
     if grain != "block":
-        finer = ask(program, GRAINS[GRAINS.index(grain) + 1], 0, 0)
-        coarser = ask(program, grain, 0, 0)
+        finer = tell(program, GRAINS[GRAINS.index(grain) + 1])
+        coarser = tell(program, grain)
         fine, coarse = (a.shared[a.hints.unit_of_block] for a in (finer, coarser))
         assert not (fine & ~coarse).any()
 
@@ -177,6 +180,15 @@ def test_a_row_waits_for_pages_and_a_block_for_lines():
     assert row == tensor == [3, 3]
 
 
+def test_a_row_reaches_over_the_pages_between_what_it_touches():
+    # The first block writes to two ends of what both kernels touch without a gap.
+    touched = [(0, WRITE, 0, 4), (0, WRITE, 8192, 8196), (1, READ, 0, 12288), (2, READ, 4096, 8192),
+               (3, READ, 0, 4096), (3, READ, 8192, 12288)]  # fmt: skip
+    program = program_of(touched, [2, 2], shape=one_column, durations=[3, 3, 1, 1])
+    block, row = (run(f"dataflow-hints({grain},0)", program)[0] for grain in ("block", "row"))
+    assert (block.start[2], row.start[2]) == (0, 3)
+
+
 def test_a_tensor_is_an_allocation_while_it_stands():
     # The kernels touch two ends of one allocation; then another's, which takes its memory or not.
     touched = [(0, WRITE, 0, 4), (1, READ, 4096, 4100)]
@@ -185,6 +197,16 @@ def test_a_tensor_is_an_allocation_while_it_stands():
         own = [*touched, (2, READ, address, address + 4)]
         program = program_of(own, [1, 1, 1], allocations=lives, durations=[5, 1, 1])
         assert run("dataflow-hints(tensor,0)", program)[0].start.tolist() == [0, 5, start]
+
+
+def test_what_was_freed_is_no_tensor_of_later_kernels():
+    # The first kernel's allocation spanned what is two when the others are launched.
+    touched = [(0, READ, 65536, 65540), (1, WRITE, 0, 4), (2, READ, 4096, 4100)]
+    spanning, *own = Allocation(0, 8192, 0, 1), Allocation(0, 4096, 1), Allocation(4096, 4096, 1)
+    for freed, start in ((1, 0), (3, 5)):
+        lives = [replace(spanning, freed=freed), *own]
+        program = program_of(touched, [1, 1, 1], allocations=lives, durations=[1, 5, 1])
+        assert run("dataflow-hints(tensor,0)", program)[0].start[2] == start
 
 
 def test_of_a_segment_with_many_tensors_a_launch_names_what_it_touches():

@@ -1,5 +1,6 @@
 """Footprints that are learned relative to buffers, and what becomes of launches that differ."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,14 @@ def test_a_launch_that_touches_something_else_keeps_its_barrier(other, said):
     schedule, rules = learned(program)
     assert schedule.start[2:].tolist() == [1, 1]
     assert said in rules.assumptions[0]
+
+
+def test_a_launch_whose_accesses_are_not_all_seen_keeps_its_barrier():
+    program = launches(copy(0, FAR), copy(2 * FAR, 3 * FAR), copy(4 * FAR, 5 * FAR))
+    kernels = list(program.kernels)
+    kernels[1] = replace(kernels[1], untraced="TMA")
+    unseen = replace(program, kernels=kernels)
+    assert learned(unseen)[1].waits_for_all.tolist() == [True, True, False]
 
 
 def test_what_is_found_late_is_done_again():

@@ -16,8 +16,7 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/ci/", "samples/README.md", "samples/timing/overlap/",
     "samples/validation/hardware.cu", "samples/validation/children.cu", "samples/validation/pdl.cu",
-    "samples/validation/README.md", "samples/suite/README.md", "samples/suite/recorded.json",
-    "samples/suite/launching.json", "samples/suite/hints.csv.xz",
+    "samples/validation/README.md", "samples/suite/README.md", "samples/suite/hints.csv.xz",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-hardware",
     "samples/validation/measured/h100-unseen", "samples/validation/measured/h200",
     "samples/validation/measured/predicted.csv", "samples/simulator/README.md",
