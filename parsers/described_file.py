@@ -84,7 +84,7 @@ class DescribedProgram(DescribedFile):
     def table(self, kind: str, i: int, content: object, known: Sequence[Field]) -> dict[str, Any]:
         """Return what a table says; its name is its number where it does not say."""
         values = super().table(kind, i, content, known)
-        if NAME in known and values["name"] is None:
+        if values.get("name", "") is None:
             values["name"] = f"{kind} {i}" if kind else self.path.stem
         return values
 

@@ -74,6 +74,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @github_option
 @metric_option("Print this number alone, as for a badge, and write no folder.")
 @threshold_options
+@click.option("--png", is_flag=True, help="Write plots as PNG, too.")
 @click.option("--pair", type=PAIR, help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
@@ -98,7 +99,7 @@ def command(
 ) -> int | None:
     """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
-    DIR gets index.html, plots/*.png and *.svg, report.md, report.json and timeline.json.gz (for
+    DIR gets index.html, plots/*.svg, report.md, report.json and timeline.json.gz (for
     ui.perfetto.dev). The page needs no other file and no network.
 
     The tables have a row for every mechanism; those named with --mechanism are plotted as well.
@@ -189,7 +190,7 @@ def _write(study: Study, report: Report, folder: Path, options: Mapping[str, Any
     from depgraph.reports.page.folder import write_report
     from depgraph.system.workers import available_jobs
 
-    chosen = {name: options[name] for name in ("top", "pair", "flows", "force")}
+    chosen = {name: options[name] for name in ("top", "pair", "flows", "png", "force")}
     left_out = write_report(
         study, folder, report, place_checked=True, jobs=available_jobs(), **chosen
     )

@@ -70,6 +70,6 @@ def _draw(reproduction: Reproduction, file: Path, *, force: bool) -> None:
     with new_file(file, force=force) as temporary:
         with house_style():
             plot = reproduced.plot(reproduction)
-            save(plot, temporary.parent)
+            save(plot, temporary.parent, png=file.suffix == ".png")
         (temporary.parent / plot.name).with_suffix(file.suffix).replace(temporary)
     wrote(file)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -32,7 +33,12 @@ _OF_LAUNCH = (
     "name", "mangled_name", "trace_id", "registers", "shared_bytes", "architecture", "nvtx",
     "stream", "context", "blocks", "programmatic",
 )  # fmt: skip
-_COUNTED = ("accesses", "instructions", "read_bytes", "written_bytes", "shared_written_bytes")
+_in_launch = attrgetter(*_OF_LAUNCH)
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_NOT_COUNTED = {
+    "untraced": None, "accesses": 0, "instructions": 0, "read_bytes": 0, "written_bytes": 0,
+    "shared_written_bytes": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +86,10 @@ class Kernel:
     @classmethod
     def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
         """Return the row of a launch; what `row` does not count is 0."""
-        same = {name: getattr(launch, name) for name in _OF_LAUNCH}
-        for name, sizes in (("grid", launch.grid), ("block", launch.block)):
-            same |= {f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
-        counted = dict.fromkeys(_COUNTED, 0)
-        return cls(**{"active_blocks": launch.blocks, "untraced": None, **counted, **same, **row})
+        same = dict(zip(_OF_LAUNCH, _in_launch(launch), strict=True))
+        sizes = dict(zip(_SIZES, (*launch.grid, *launch.block), strict=True))
+        same["active_blocks"] = same["blocks"]
+        return cls(**{**_NOT_COUNTED, **same, **sizes, **row})
 
     @property
     def grid(self) -> tuple[int, int, int]:

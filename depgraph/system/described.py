@@ -38,6 +38,13 @@ _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", 
 # The reader of the standard library takes quadratic time for the parts of a key.
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
+_WHOLE = r"-?(?:0|[1-9]\d{0,14})"
+# A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
+_PLAIN = re.compile(
+    rf"""\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
+    rf"""({_WHOLE}\.\d{{1,15}}|true|false|\[{_WHOLE}(?:,\ ?{_WHOLE})*\]))""",
+    re.ASCII,
+)
 _SHOWN = 40
 _LONGEST_KEY = 100
 _LONGEST_HINT = 400
@@ -72,6 +79,9 @@ def toml_text(text: str) -> str:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a text."""
+    plain = _plain_tables(text)
+    if plain is not None:
+        return plain
     for pattern, found in (
         (_LONG_KEY, f"a key of more than {_MOST_KEY_PARTS} parts"),
         (_LONG_NUMBER, "a number of more than 4000 digits"),
@@ -89,6 +99,34 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError(match[1], int(match[2] or text.count("\n") + 1)) from None
     except ValueError as error:  # a date that is none, for one
         raise TomlError(str(error)) from None
+
+
+def _plain_tables(text: str) -> dict[str, Any] | None:
+    """Return the tables of a text of plain lines, in a fifth of the time; None of any other."""
+    content: dict[str, Any] = {}
+    table = content
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for line in text.split("\n"):
+        match = _PLAIN.fullmatch(line)
+        if match is None:
+            if line:
+                return None
+            continue
+        kind, key, string, whole, other = match.groups()
+        if kind is not None:
+            if kind not in kinds:
+                if kind in content:
+                    return None
+                content[kind] = kinds[kind] = []
+            table = {}
+            kinds[kind].append(table)
+        elif key in table:
+            return None
+        elif string is not None:
+            table[key] = string
+        else:
+            table[key] = int(whole) if whole is not None else json.loads(other)
+    return content
 
 
 def show_value(value: object) -> str:
@@ -334,8 +372,9 @@ class DescribedFile:
         """Return a table that has all keys that it must have, and no others."""
         if not isinstance(content, dict):
             self.fail(kind, i, "", f"{kind} is not a table", f"write [[{kind}]]")
+        keys = {field.key: field for field in known}
         try:
-            check_keys(self.text, content, [field.key for field in known], kind, i)
+            check_keys(self.text, content, keys, kind, i)
         except TomlError as error:
             raise self.error(error.found, error.hint, error.line) from None
         for field in known:

@@ -469,7 +469,7 @@ class Kept:
         try:
             head, _, rest = read_ours(path).partition(b"\n")
             digest, _, code = rest.partition(b"\n")
-            if hashlib.sha256(head + code).hexdigest().encode() != digest:
+            if _digest(path, head + code) != digest:
                 return None
             about = json.loads(head)
         except OSError:
@@ -481,7 +481,8 @@ class Kept:
     def save(self, types: Any, made: MachineCode) -> None:
         """Keep code, and drop what was made of an earlier source."""
         head = json.dumps(made.about).encode()
-        digest = hashlib.sha256(head + made.code).hexdigest().encode()
+        path = self._path(types)
+        digest = _digest(path, head + made.code)
         with suppress(OSError):
             for old in self.folder.glob(f"{self._name}-*"):
                 if not old.name.startswith(f"{self._name}-{self._stamp}"):
@@ -490,13 +491,18 @@ class Kept:
             try:
                 with open(number, "wb") as file:  # noqa: PTH123  no path
                     file.write(b"\n".join([head, digest, made.code]))
-                Path(aside).replace(self._path(types))
+                Path(aside).replace(path)
             except OSError:  # a full disk
                 Path(aside).unlink()
 
     def _path(self, types: Any) -> Path:
         key = hashlib.sha256(f"{_text_of(types)} {self._processor()}".encode()).hexdigest()[:32]
         return self.folder / f"{self._name}-{self._stamp}-{key}{_SUFFIX}"
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    """Return what tells a file that is whole, and what its name says, from others."""
+    return hashlib.sha256(path.name.encode() + content).hexdigest().encode()
 
 
 def folder_of(source: Path) -> Path | None:

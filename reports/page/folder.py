@@ -41,7 +41,7 @@ def not_a_report(path: Path) -> str:
 
 def _picture(plot: Plot) -> str:
     result = escaped(clean_text(plot.result))
-    image = f"![{result}]({PLOTS}/{plot.name}.png)"
+    image = f"![{result}]({PLOTS}/{plot.name}.svg)"
     return f"\n### {plot.title}\n\n{image}\n\n{result} {plot.caption}\n"
 
 
@@ -53,6 +53,7 @@ def write_report(
     top: int | None = None,
     pair: tuple[int, int] | None = None,
     flows: Flows = "path",
+    png: bool = False,
     force: bool = False,
     place_checked: bool = False,
     jobs: int = 1,
@@ -64,7 +65,7 @@ def write_report(
     ) as folder:
         plot_folder = folder / PLOTS
         plot_folder.mkdir()
-        plots = write_plots(study, plot_folder, pair, jobs=jobs)
+        plots = write_plots(study, plot_folder, pair, png=png, jobs=jobs)
         write_page(study, report, plots, plot_folder, folder / PAGE)
         left_out = write_perfetto(study, folder / TIMELINE, flows=flows)
         pictures = "".join(map(_picture, plots))

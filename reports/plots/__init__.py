@@ -42,9 +42,14 @@ def drawn() -> dict[str, Callable[..., Plot]]:
 
 
 def write_plots(
-    study: Study, folder: Path, pair: tuple[int, int] | None = None, *, jobs: int = 1
+    study: Study,
+    folder: Path,
+    pair: tuple[int, int] | None = None,
+    *,
+    png: bool = False,
+    jobs: int = 1,
 ) -> list[Plot]:
-    """Draw the plots that say something of a study into a folder, as PNG and SVG.
+    """Draw the plots that say something of a study into a folder, as SVG and, if asked, PNG.
 
     Processes draw side by side where the system can make copies of this one: drawing holds the
     interpreter's lock, so that threads would gain nothing.
@@ -56,7 +61,7 @@ def write_plots(
 
     def write(i: int) -> Plot:
         plot = draws[i]()
-        save(plot, folder)
+        save(plot, folder, png=png)
         return plot
 
     _import_matplotlib()

@@ -91,8 +91,8 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
 
 
-def save(plot: Plot, folder: Path) -> None:
-    """Write a plot as NAME.png and NAME.svg, with nothing in them that changes between runs."""
+def save(plot: Plot, folder: Path, *, png: bool = True) -> None:
+    """Write a plot as NAME.svg and NAME.png, with nothing in them that changes between runs."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -109,12 +109,13 @@ def save(plot: Plot, folder: Path) -> None:
         if layout is not None and figure.get_axes():
             layout.execute(figure)
         figure.set_layout_engine("none")
-        canvas: Any = FigureCanvasAgg(figure)
-        canvas.print_png(
-            file.with_suffix(".png"),
-            metadata={**about, "Software": None},
-            pil_kwargs={"compress_level": _PNG_LEVEL},
-        )
+        if png:
+            canvas: Any = FigureCanvasAgg(figure)
+            canvas.print_png(
+                file.with_suffix(".png"),
+                metadata={**about, "Software": None},
+                pil_kwargs={"compress_level": _PNG_LEVEL},
+            )
         figure.set_dpi(_SVG_DPI)
         canvas = FigureCanvasSVG(figure)
         canvas.print_svg(

@@ -60,7 +60,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plots(all_drawn, folder):
-    return write_plots(all_drawn, folder)
+    return write_plots(all_drawn, folder, png=True)
 
 
 def test_every_plot_is_written_as_png_and_svg(plots, folder):
@@ -107,7 +107,7 @@ def test_two_runs_give_the_same_bytes_side_by_side_and_whatever_the_users_style(
     all_drawn, folder, plots, tmp_path
 ):
     with mpl.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None}):
-        drawn = write_plots(all_drawn, tmp_path, jobs=3)
+        drawn = write_plots(all_drawn, tmp_path, png=True, jobs=3)
     assert [(p.name, p.result, p.caption) for p in drawn] == [
         (p.name, p.result, p.caption) for p in plots
     ]

@@ -1,8 +1,11 @@
 """What people describe: one message for each fault, with file, line, key and what to give."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.gpu.model import KEYS
@@ -14,11 +17,13 @@ from depgraph.system.described import (
     DescribedFile,
     Field,
     ModelFile,
+    TomlError,
     any_text,
     flag,
     items,
     one_of,
     optional,
+    parse_toml,
     real,
     record,
     text,
@@ -79,6 +84,40 @@ def test_a_file_of_one_table_is_refused_as_a_model(tmp_path):
     file = described(tmp_path, "mass = 9\nwheels = 1\n", ModelFile)
     with pytest.raises(ModelError, match="wheels = 1: expected a whole number from 3"):
         file.table("", 0, file.content, CAR)
+
+
+KEYS_OF_LINES = st.sampled_from(["a", "b", "-1", "a.b", '"a"', "é", "a b", ""])
+VALUES_OF_LINES = st.one_of(
+    st.sampled_from([
+        '"x"', '""', '"a#b"', '"\\u00e9"', '"é\u2028"', '"\t"', '"\x7f"', "'x'", '"""x"""', "true",
+        "True",
+        "0", "-0", "+1", "01", "1_0", "0x1f", "9223372036854775808", "1.5", "-0.0", "00.5", "1.",
+        "1e3", "1.5e3", "inf", "nan", "1979-05-27", "[1, 2]", "[]", "[1,2,]", "[01]", "[1.5]",
+        "[[1]]",
+        "{a = 1}", "1 # one", "1 ", "1\r", "null",
+    ]),
+    st.integers(-(10**30), 10**30).map(str),
+    st.floats().map(repr),
+)  # fmt: skip
+LINES = st.one_of(
+    st.builds("{}{}={}{}".format, KEYS_OF_LINES, st.sampled_from(["", " ", "\t"]),
+              st.sampled_from(["", " "]), VALUES_OF_LINES),
+    KEYS_OF_LINES.map("[[{}]]".format), KEYS_OF_LINES.map("[{}]".format),
+    st.sampled_from(["", " ", "# a = 1", " [[a]]", "[[a]] ", "a", "\ufeff"]), st.text(),
+)  # fmt: skip
+
+
+def toml_or_fault(read, text, fault):
+    try:
+        return repr(read(text))
+    except fault:
+        return "a fault"
+
+
+@given(st.lists(LINES, max_size=6).map("\n".join))
+def test_plain_lines_are_read_as_all_others_are(text):
+    ours = toml_or_fault(parse_toml, text, TomlError)
+    assert ours == toml_or_fault(tomllib.loads, text, ValueError)
 
 
 SOURCE = record(Field("path", any_text, "file", default=REQUIRED), Field("size", whole(0, 9), ""))

@@ -325,6 +325,16 @@ def test_a_damaged_file_does_not_count(kept, at, damage):
     assert kept.load(types_of((np.ones(3),))) is None
 
 
+def test_a_file_under_the_name_of_another_does_not_count(kept):
+    integers = np.arange(3)
+    made = twice.code_for((integers,))
+    kept.save(types_of((integers,)), made)
+    assert kept.load(types_of((integers,)))(integers).tolist() == [0, 2, 4]
+    ours, theirs = (kept._path(types_of((array,))) for array in (integers, np.ones(3)))
+    ours.write_bytes(theirs.read_bytes())
+    assert kept.load(types_of((integers,))) is None
+
+
 def test_what_was_made_of_an_earlier_source_is_dropped(kept):
     later = Kept(kept.folder, "twice", b"another")
     later.save(types_of((np.ones(3),)), twice.code_for((np.ones(3),)))
