@@ -35,6 +35,8 @@ def rows(model: str) -> list[Row]:
         found += [*measured.graphs(name), *measured.streams(name)]
     for name in CHAINS[model]:
         found += measured.programmatic(name)
+    for name in FILES[model]:
+        found += measured.launched_alone(name)
     if model == "h100_sxm":
         runs = [*children.runs(), *children.searches()]
         found += [

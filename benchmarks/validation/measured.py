@@ -20,6 +20,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import find_mechanisms, parse_cost
 from depgraph.mechanisms.predicted_time import predicted_time
 from depgraph.parsers.measurements import read_measurements
+from depgraph.scenario.contention import EAGER
 from depgraph.system.text import counted
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
@@ -65,6 +66,25 @@ def streams(name: str) -> list[Row]:
             each.family, half_of(name, each.program),
         )
         for each in predictions
+    ]  # fmt: skip
+
+
+@cache
+def launched_alone(name: str) -> list[Row]:
+    """Compare what the kernels of each program take launched one by one with those in its chain."""
+    with lzma.open(FOLDER / f"{name}.json.xz", "rt") as file:
+        times = {
+            row["name"]: [sum(kernel[i] for kernel in row["kernels"]) for i in (3, 2)]
+            for row in json.load(file)["programs"]
+            if row.get("kernels") and all(kernel[3] for kernel in row["kernels"])
+        }
+    return [
+        Row(
+            name, program.name, EAGER, in_graph, alone, in_graph, EAGER, half_of(name, program)
+        )
+        for program in measurements(name).programs
+        if program.name in times
+        for alone, in_graph in [times[program.name]]
     ]  # fmt: skip
 
 

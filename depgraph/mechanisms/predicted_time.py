@@ -14,7 +14,8 @@ from depgraph.mechanisms.baselines import Serial
 from depgraph.mechanisms.costs import ChangedCosts, charges_of, without_launch_costs
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.scenario.contention import contended_bound, run_contended
+from depgraph.scenario.contention import EAGER, contended_bound, run_contended
+from depgraph.schedule.policy import Against
 from depgraph.timing.launch_model import LaunchTime
 
 if TYPE_CHECKING:
@@ -69,10 +70,13 @@ def in_microseconds(
     if us is None or low is None or high is None or math.isinf(scenario.sms):
         return None
     family = mechanism.family_of(scenario)
-    errors = None if scenario.trust is None else scenario.trust.of(family)
-    if errors is None:
+    trust = scenario.trust
+    errors = None if trust is None else trust.of(family)
+    if trust is None or errors is None:
         return PredictedTime(us, None, None, family)
     low, high = min(us * errors.low, low), max(us * errors.high, high)
+    if scenario.is_eager and (apart := trust.of(EAGER)) is not None:
+        low, high = low * apart.low, high * apart.high
     if family not in EARLY:
         low = max(low, min(us, scenario.microseconds(contended_bound(scenario.contended)) or 0.0))
     return PredictedTime(us, low, high, family, errors)
@@ -164,4 +168,8 @@ def _schedule(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> 
     is_early = mechanism.family_of(scenario) in EARLY
     contended = (scenario.in_step if is_early else scenario).contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
-    return run_contended(mechanism.label, rules, contended)
+    schedule = run_contended(mechanism.label, rules, contended)
+    if not is_early or rules.against is not Against.BLOCK:
+        return schedule
+    # Blocks are as long in step, together; a path through the longest of them may be shorter.
+    return replace(schedule, least=max(schedule.least, contended_bound(scenario.contended)))

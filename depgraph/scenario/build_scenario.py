@@ -158,6 +158,11 @@ def _with_contention(scenario: Scenario, contention: Contention) -> Scenario:
     scenario = replace(scenario, contention=contention)
     if contention != "none" and scenario.unit == "instructions":
         return scenario.noting("contention is left out: durations are instructions, not times")
+    if contention != "none" and scenario.is_eager:
+        return scenario.noting(
+            "kernels were timed as they were launched one by one, not in a CUDA graph: ranges of "
+            "predictions are wider for it"
+        )
     return scenario
 
 

@@ -156,6 +156,10 @@ def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> R
     )
 
 
+EAGER = "eager times"
+"""How far times of kernels that were launched one by one are from those in a CUDA graph."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     """How far predictions can be trusted."""

@@ -355,6 +355,11 @@ class Scenario(ScenarioFacts):
         return trust_in(self.resources.gpu, contention=self.sharing is not None)
 
     @property
+    def is_eager(self) -> bool:
+        """Whether kernels were timed as they were launched one by one, not in a CUDA graph."""
+        return self.fit is not None and self.fit.match is not None and self.fit.match.is_eager
+
+    @property
     def priced(self) -> Scenario:
         """The same with launch costs: those it has, else those of the GPU's model.
 

@@ -173,6 +173,11 @@ class Match:
         return AluUse(self.profile.alu_counter, shares) if shares else None
 
     @property
+    def is_eager(self) -> bool:
+        """Whether the profile's kernels were launched one by one."""
+        return self.profile.is_eager
+
+    @property
     def unmatched_rows(self) -> NDArray[np.int64]:
         """Rows of the profile that are no kernel of the store."""
         return np.setdiff1d(np.arange(len(self.profile)), self.rows[self.rows >= 0])

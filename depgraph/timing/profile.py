@@ -109,6 +109,16 @@ class KernelProfile:
     def __len__(self) -> int:
         return len(self.duration)
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether most kernels are known to have been launched one by one, not as a graph's nodes.
+
+        All nodes of a CUDA graph share the call that launched it.
+        """
+        calls = self.filled("correlation")
+        _, counts = np.unique(calls[calls != UNKNOWN], return_counts=True)
+        return bool((counts == 1).sum() * 2 > len(self))
+
     def filled(self, name: str) -> Integers:
         """Return a column of whole numbers; `UNKNOWN` throughout where the file does not say."""
         column: Integers | None = getattr(self, name)

@@ -18,6 +18,7 @@ from depgraph.mechanisms.predicted_time import (
     predicted_schedule,
     predicted_time,
 )
+from depgraph.scenario.contention import contended_bound
 from depgraph.timing.launch_model import launch_model, parse_launch
 
 H100 = load_gpu("H100 SXM")
@@ -124,6 +125,22 @@ def test_what_nobody_measured_has_no_range():
     (mega,) = find_mechanisms(["mega"])
     shown = in_microseconds(predicted_time(mega, scenario), mega, scenario)
     assert (shown.low_us, shown.high_us, shown.family) == (None, None, "megakernels")
+
+
+@pytest.mark.parametrize("name", ["cuda-graph(programmatic)", "cuda-graph(launch-order)"])
+def test_early_starts_are_predicted_no_faster_than_any_schedule_can_be(name):
+    # Two blocks of the third kernel, which waits for the first, share an SM.
+    sizes = [
+        (7, 256, 16, 0, 333.0), (700, 32, 32, 100_000, 2.5), (133, 64, 16, 100_000, 333.0),
+        (133, 128, 32, 20_000, 0.2),
+    ]  # fmt: skip
+    kernels = [
+        MeasuredKernel(f"k{blocks}", (blocks, 1, 1), (threads, 1, 1), registers, shared, time)
+        for blocks, threads, registers, shared, time in sizes
+    ]
+    scenario = MeasuredProgram("p", "p", 0, kernels, [(0, 2)], 1, 1).scenario(H100, "full")
+    (early,) = find_mechanisms([name])
+    assert predicted_time(early, scenario).low >= contended_bound(scenario.contended)
 
 
 def test_early_ports_may_have_a_preamble():

@@ -16,6 +16,8 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.predicted_time import in_microseconds, predicted_time
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.build_scenario import build_scenario, memory_time, touched_bytes
@@ -282,6 +284,25 @@ def test_counts_of_arithmetic_go_with_their_kernels():
     scenario = build_scenario(graph, kernels, profile=profile)
     assert scenario.alu == AluUse("sm__throughput", {0: 0.1234, 2: 1.0})
     assert build_scenario(graph, kernels).alu is None
+
+
+def test_times_of_kernels_that_were_launched_one_by_one_have_wider_ranges():
+    sizes = [264, 264]
+    kernels = kernels_of(sizes)
+    ranges = {}
+    for calls in ([1, 2], [7, 7]):
+        profile = profile_of(kernels, [30_000, 30_000], correlation=np.array(calls))
+        scenario = build_scenario(
+            graph_of(sizes, []), kernels, profile=profile, gpu=load_gpu("H200")
+        ).on(132)
+        found = in_microseconds(predicted_time(CudaGraph(), scenario), CudaGraph(), scenario)
+        said = any("launched one by one, not in" in note for note in scenario.assumptions)
+        assert said == scenario.is_eager
+        ranges[said] = found
+    eager, graph = ranges[True], ranges[False]
+    assert eager.us == graph.us
+    assert eager.high_us > graph.high_us
+    assert eager.low_us <= graph.low_us
 
 
 def test_another_gpu_does_not_change_how_the_measured_one_is_scaled():
