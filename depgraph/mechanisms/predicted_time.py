@@ -14,7 +14,7 @@ from depgraph.mechanisms.baselines import Serial
 from depgraph.mechanisms.costs import ChangedCosts, charges_of, without_launch_costs
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.scenario.contention import EAGER, contended_bound, run_contended
+from depgraph.scenario.contention import contended_bound, run_contended
 from depgraph.schedule.policy import Against
 from depgraph.timing.launch_model import LaunchTime
 
@@ -70,12 +70,11 @@ def in_microseconds(
     if us is None or low is None or high is None or math.isinf(scenario.sms):
         return None
     family = mechanism.family_of(scenario)
-    trust = scenario.trust
-    errors = None if trust is None else trust.of(family)
-    if trust is None or errors is None:
+    errors = None if scenario.trust is None else scenario.trust.of(family)
+    if errors is None:
         return PredictedTime(us, None, None, family)
     low, high = min(us * errors.low, low), max(us * errors.high, high)
-    if scenario.is_eager and (apart := trust.of(EAGER)) is not None:
+    if (apart := scenario.eager_errors) is not None:
         low, high = low * apart.low, high * apart.high
     if family not in EARLY:
         low = max(low, min(us, scenario.microseconds(contended_bound(scenario.contended)) or 0.0))

@@ -159,9 +159,11 @@ def _with_contention(scenario: Scenario, contention: Contention) -> Scenario:
     if contention != "none" and scenario.unit == "instructions":
         return scenario.noting("contention is left out: durations are instructions, not times")
     if contention != "none" and scenario.is_eager:
+        known = "ranges of predictions are wider for it"
+        unknown = "by how much that is off was not measured on this GPU"
         return scenario.noting(
-            "kernels were timed as they were launched one by one, not in a CUDA graph: ranges of "
-            "predictions are wider for it"
+            "kernels were timed as they were launched one by one, not in a CUDA graph: "
+            + (unknown if scenario.eager_errors is None else known)
         )
     return scenario
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
+    from depgraph.gpu.model import MeasuredErrors
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
@@ -358,6 +359,13 @@ class Scenario(ScenarioFacts):
     def is_eager(self) -> bool:
         """Whether kernels were timed as they were launched one by one, not in a CUDA graph."""
         return self.fit is not None and self.fit.match is not None and self.fit.match.is_eager
+
+    @property
+    def eager_errors(self) -> MeasuredErrors | None:
+        """How far such times are from those in a CUDA graph; None where nobody knows."""
+        from depgraph.scenario.contention import EAGER
+
+        return self.trust.of(EAGER) if self.is_eager and self.trust is not None else None
 
     @property
     def priced(self) -> Scenario:
