@@ -46,9 +46,19 @@ Sanitizer_LaunchData launch_data(const char* name) {
 void run(const Sanitizer_LaunchData& data) {
     if (table == nullptr) return;
     if (getenv("DEPGRAPH_RECORD_BLOCKS") != nullptr) {
-        for (uint32_t block = 0; block < table->n_blocks; ++block) {
-            const uint32_t begin = 1024 * table->number, end = begin + 32 * (block + 1);
-            table->times[block] = {~uint64_t(begin), end, block, begin, end, end};
+        BlockTime* times = table->times;
+        if (table->is_in_graph) {
+            const uint32_t first = table->counts->sectors;
+            const bool has_room = first + data.gridDim_x <= table->most_sectors;
+            reinterpret_cast<uint64_t*>(table->slots)[data.gridId & table->slot_mask / 2] =
+                data.gridId << 32 | (has_room ? first + TIMES_BEGIN : HAS_NO_ROOM);
+            if (!has_room) return;
+            table->counts->sectors += data.gridDim_x;
+            times += first;
+        }
+        for (uint32_t block = 0; block < data.gridDim_x; ++block) {
+            const uint32_t begin = 1024 * data.gridId, end = begin + 32 * (block + 1);
+            times[block] = {~uint64_t(begin), end, block, begin, end, end};
         }
         return;
     }
@@ -238,6 +248,13 @@ const std::map<std::string, std::function<void()>> programs = {
         send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
         send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
         begin("b"); end("b");
+    }},
+    {"a graph that is filled by one of its nodes", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        table->counts->sectors = table->most_sectors - 1;
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "b", context);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
     }},
     {"a kernel that touches 96 MB of sectors", [] {
         begin("a");

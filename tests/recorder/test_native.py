@@ -260,7 +260,14 @@ def test_nodes_of_a_graph_need_nothing_that_is_copied_for_them_alone(run, tmp_pa
     assert rows["launch"].tolist() == [e["grid_id"] for e in left.events if e["event"] == "kernel"]
 
 
-@pytest.mark.parametrize("program", ["one launch after another", "a graph"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "one launch after another",
+        "a graph",
+        "a graph whose nodes begin before what is copied for them",
+    ],
+)
 def test_each_block_has_its_times(run, tmp_path, program):
     run(program, DEPGRAPH_RECORD_BLOCKS="1")
     (left,) = block_runs_in(tmp_path)
@@ -273,6 +280,13 @@ def test_each_block_has_its_times(run, tmp_path, program):
     assert left.clock_ns == 32
 
 
-def test_more_blocks_than_there_is_room_for_have_no_times(run):
-    found, _ = run("a large grid", DEPGRAPH_RECORD_BLOCKS="1")
-    assert [state for _, state, _ in found] == ["no table", "recorded"]
+@pytest.mark.parametrize(
+    ("program", "states"),
+    [
+        ("a large grid", ["no table", "recorded"]),
+        ("a graph that is filled by one of its nodes", ["recorded", "no table"]),
+    ],
+)
+def test_more_blocks_than_there_is_room_for_have_no_times(run, program, states):
+    found, _ = run(program, DEPGRAPH_RECORD_BLOCKS="1")
+    assert [state for _, state, _ in found] == states

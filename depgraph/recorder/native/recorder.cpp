@@ -200,8 +200,7 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
         current.handle = data->hStream;
         current.is_graph = true;
         if (is_in_selected_region()) current.tables = take_tables(data->context);
-        if (current.tables != nullptr && !options.times_blocks
-            && !begin_nodes(*current.tables, data->hStream)) {
+        if (current.tables != nullptr && !begin_nodes(*current.tables, data)) {
             give_back(std::exchange(current.tables, nullptr));
         }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
