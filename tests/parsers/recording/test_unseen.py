@@ -293,6 +293,28 @@ def test_memory_at_two_addresses_makes_kernels_opaque(tmp_path, mappings, is_opa
     assert [kernel.untraced for kernel in analyse(open_trace(elsewhere)).kernels] == [None]
 
 
+@pytest.mark.parametrize(
+    ("event", "is_opaque"),
+    [
+        (COPY | {"from": 1 << 21, "to": 1 << 23}, True),
+        (COPY | {"from": 1 << 23, "to": (1 << 22) + 4096}, True),
+        (COPY | {"from": 1 << 23, "to": (1 << 22) - 1}, True),
+        (COPY | {"from": 1 << 23, "to": 1 << 24}, False),
+        (COPY | {"from": 1 << 23, "to": 1 << 20, "height": 2, "from_pitch": 1 << 20}, True),
+        (COPY | {"from": 1 << 23, "to": 1 << 20, "height": 2, "depth": 2}, True),
+        (MEMSET | {"address": 1 << 22}, True),
+        (MEMSET | {"address": (1 << 22) + (1 << 16)}, False),
+    ],
+)
+def test_copies_of_memory_at_two_addresses_are_opaque(tmp_path, event, is_opaque):
+    path = recording(tmp_path, *MAPS_OF_ONE, KERNEL, event)
+    found = analyse(open_trace(path))
+    what = event["event"]
+    name = f"(a {what} of memory that is mapped at two addresses)"
+    assert [kernel.name for kernel in found.kernels][1:] == [name] * is_opaque
+    assert len(found.copies) == (not is_opaque)
+
+
 @pytest.mark.parametrize("at", [1 << 21, (1 << 22) + 256, 1 << 23])
 def test_tiles_of_memory_at_two_addresses_make_kernels_opaque(tmp_path, at):
     """Loaded, or by a map among the parameters that may be for a store."""
