@@ -17,7 +17,7 @@ from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.calls import CALLS, CallsOfHost
 from depgraph.parsers.recording.fields import Event, encodable, text_of, three, whole
 from depgraph.parsers.recording.tensor_maps import maps_in
-from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
+from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES, USES_OWN_MAPS
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
@@ -199,8 +199,10 @@ class RecordedEvents:
         unseen = set(_texts(event, "unseen"))
         if READS_CONSTANTS in unseen:
             self._reads_constants.add(number)
-        others = sorted(unseen - {STORES_TILES, READS_CONSTANTS})
         stores_tiles = STORES_TILES in unseen if "unseen" in event else None
+        # Such maps tell what is loaded, but of what is stored nobody knows them.
+        told = {READS_CONSTANTS, STORES_TILES, *([] if stores_tiles else [USES_OWN_MAPS])}
+        others = sorted(unseen - told)
         self.launches.append(
             Launched(
                 number, launch, cluster, reason or "; ".join(others) or None,

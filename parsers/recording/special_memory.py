@@ -19,7 +19,7 @@ from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.trace.records import WRITE
 
 _AT_ONCE = 1 << 16
-_MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no recording keeps
+_MAPPINGS = frozenset({"map", "unmap", "multicast"})  # events of virtual memory, which no recording keeps
 _ENDS = {"copy": ("from", "to"), "memset": ("address",)}
 _OF_OPAQUE = {"stream", "context", "node", "order"}  # keys of an event that what is opaque has, too
 _ADDRESS_END = 1 << 57
@@ -95,10 +95,14 @@ def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
 
 
 class Aliases:
-    """Memory that was mapped at two addresses at one time, at both of them."""
+    """Memory that was mapped at two addresses at one time, at both of them.
+
+    What stands for memory of several GPUs (multicast) stands for memory that has other addresses.
+    """
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         mapped: dict[int, tuple[int, int, int]] = {}  # by address: memory, offset, bytes
+        of_several = {event["memory"] for event in events if event["event"] == "multicast"}
         found = set()
         for event in events:
             if event["event"] == "unmap":
@@ -112,6 +116,8 @@ class Aliases:
                         found |= {(at + low - first, at + high - first)}
                         found |= {(address + low - offset, address + high - offset)}
                 mapped[address] = event["memory"], offset, size
+                if event["memory"] in of_several:
+                    found |= {(address, address + size)}
         self._start, self._end = _joined(found)
 
     def __bool__(self) -> bool:

@@ -286,6 +286,17 @@ const std::map<std::string, std::function<void()>> programs = {
         std::thread([] { destroy_context(); }).join();
         end("a");
     }},
+    {"memory at several addresses", [] {
+        begin("a"); end("a");
+        uintptr_t mapped[] = {1 << 21, 1 << 20, 0, 7}, bound[] = {9};
+        Sanitizer_CallbackData data{};
+        data.callbackSite = SANITIZER_API_ENTER;
+        data.functionParams = mapped;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemMap, &data);
+        data.functionParams = bound;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, &data);
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr, &data);
+    }},
     {"a kernel without a name", [] {
         auto data = launch_data("a");
         data.functionName = nullptr;

@@ -173,6 +173,13 @@ def test_a_kernel_outlives_its_context(run):
     assert run("a context that ends while a kernel runs in it")[0] == [A]
 
 
+def test_what_is_mapped_is_told(run, tmp_path):
+    run("memory at several addresses")
+    (left,) = read_raw_recordings(tmp_path)
+    told = [(e["event"], e.get("address"), e["memory"]) for e in left.events if "memory" in e]
+    assert told == [("map", 1 << 21, 7), ("multicast", None, 9), ("multicast", None, 9)]
+
+
 def test_a_kernel_may_have_no_name(run):
     assert run("a kernel without a name")[0] == [("", "recorded", 1)]
 

@@ -257,6 +257,10 @@ struct MemUnmap {
     size_t bytes;
 };
 
+struct MulticastBind {  // and what more these calls are given
+    CUmemGenericAllocationHandle multicast;
+};
+
 struct EventQuery {
     CUevent event;
 };
@@ -343,6 +347,17 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     case SANITIZER_CBID_DRIVER_API_cuMemUnmap: {
         const auto* given = static_cast<const MemUnmap*>(data->functionParams);
         say("\"event\": \"unmap\"" + field("address", given->address) + field("bytes", given->bytes));
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindMem:
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr:
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2:
+#endif
+    {
+        const auto* given = static_cast<const MulticastBind*>(data->functionParams);
+        say("\"event\": \"multicast\"" + field("memory", given->multicast));
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
@@ -464,6 +479,10 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
+          SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
+#ifndef DEPGRAPH_NO_TILES
+          SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
+#endif
           SANITIZER_CBID_DRIVER_API_cuEventQuery, SANITIZER_CBID_DRIVER_API_cuGraphInstantiate,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithFlags,
