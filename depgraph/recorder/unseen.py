@@ -33,14 +33,15 @@ _OF_NAMES = {
     USES_SURFACES: {"SULD", "SUST", "SURED", "SUATOM", "SUQUERY"},
     USES_MULTICAST: {"LDGMC", "STGMC", "REDGMC", "LDMC", "STMC", "REDMC", "UREDGR"},
 }
-# Of what begins like an access, or has an operand in memory: those that hooks see, and those of shared
-# or thread-local memory, or of caches.
+# Of what begins like an access, or has an operand in memory: those that hooks see, and those of
+# shared or thread-local memory, or of caches.
 _ACCESS = re.compile("LD|ST|RED|ATOM|UBLK|UTMA|SU|TEX|TLD|TTU")
 _MEMORY = re.compile(r"(?<![\w\]])\[|\bdesc\[")
 _SEEN = frozenset(
     """
-    ARRIVES ATOM ATOMG ATOMS CCTL CCTLL CCTLT LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT LDTM QSPC RED REDAS REDG REDUX ST
-    STAS STG STL STS STSM STT STTM SUB SYNCS UBLKCP UBLKPF UBLKRED UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
+    ARRIVES ATOM ATOMG ATOMS CCTL CCTLL CCTLT LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT
+    LDTM QSPC RED REDAS REDG REDUX ST STAS STG STL STS STSM STT STTM SUB SYNCS UBLKCP UBLKPF
+    UBLKRED UTCBAR UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
     """.split()  # noqa: SIM905 - easier to read
 )
 

@@ -19,7 +19,7 @@ from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.trace.records import WRITE
 
 _AT_ONCE = 1 << 16
-_MAPPINGS = frozenset({"map", "unmap", "multicast"})  # events of virtual memory, which no recording keeps
+_MAPPINGS = frozenset({"map", "unmap", "multicast"})  # events that no recording keeps
 _ENDS = {"copy": ("from", "to"), "memset": ("address",)}
 _OF_OPAQUE = {"stream", "context", "node", "order"}  # keys of an event that what is opaque has, too
 _ADDRESS_END = 1 << 57

@@ -35,8 +35,8 @@ def record_here(folder, *words):
     """Compile the program and record it; return the recording and what it printed."""
     program, kept = folder / "hooks", folder / "hooks.recording"
     subprocess.run(
-        [str(TOOLKIT.nvcc), "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-rdc=true", "-o", str(program),
-         str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
+        [str(TOOLKIT.nvcc), "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-rdc=true",
+         "-o", str(program), str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
     )  # fmt: skip
     said = subprocess.run(
         [sys.executable, "-m", "depgraph", "record", "--quiet", "--no-time", "--keep", str(kept),
