@@ -297,6 +297,20 @@ const std::map<std::string, std::function<void()>> programs = {
         send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, &data);
         send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr, &data);
     }},
+    {"copies of rows and of an array", [] {
+        begin("a"); end("a");
+        CUDA_MEMCPY2D of_rows{};
+        CUDA_MEMCPY3D of_array{};
+        of_array.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        const void* given = &of_rows;
+        Sanitizer_CallbackData data{};
+        data.callbackSite = SANITIZER_API_ENTER;
+        data.context = context;
+        data.functionParams = &given;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, &data);
+        given = &of_array;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, &data);
+    }},
     {"a kernel without a name", [] {
         auto data = launch_data("a");
         data.functionName = nullptr;

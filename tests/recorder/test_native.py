@@ -180,6 +180,12 @@ def test_what_is_mapped_is_told(run, tmp_path):
     assert told == [("map", 1 << 21, 7), ("multicast", None, 9), ("multicast", None, 9)]
 
 
+def test_a_copy_of_an_array_is_opaque(run):
+    """The API tells nothing of it."""
+    found, _ = run("copies of rows and of an array")
+    assert found == [A, ("(a copy of an array)", None, None)]
+
+
 def test_a_kernel_may_have_no_name(run):
     assert run("a kernel without a name")[0] == [("", "recorded", 1)]
 

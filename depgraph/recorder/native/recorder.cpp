@@ -261,6 +261,14 @@ struct MulticastBind {  // and what more these calls are given
     CUmemGenericAllocationHandle multicast;
 };
 
+struct CopyOfRows {
+    const CUDA_MEMCPY2D* what;
+};
+
+struct CopyOfSlices {
+    const CUDA_MEMCPY3D* what;
+};
+
 struct EventQuery {
     CUevent event;
 };
@@ -273,6 +281,15 @@ struct Instantiate {  // and what more some of these calls are given
 struct LaunchHostFunction {
     CUstream stream;
 };
+
+// Note a copy from or to an array, of which the API tells nothing, and which has no addresses.
+template <class Parameters>
+void note_copy_of_array(const Sanitizer_CallbackData* data) {
+    const auto* what = static_cast<const Parameters*>(data->functionParams)->what;
+    if (what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+        note_opaque("(a copy of an array)", data->context, nullptr);
+    }
+}
 
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
@@ -360,6 +377,29 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         say("\"event\": \"multicast\"" + field("memory", given->multicast));
         break;
     }
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz:
+        note_copy_of_array<CopyOfRows>(data);
+        break;
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz:
+        note_copy_of_array<CopyOfSlices>(data);
+        break;
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2:
+        note_opaque("(a copy of an array)", data->context, nullptr);
+        break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
@@ -479,6 +519,15 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2,
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
 #ifndef DEPGRAPH_NO_TILES
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
