@@ -15,6 +15,10 @@ EARLIER = (
 )  # is added to the number of a process for what it did before it ran another program
 _LAUNCHED = frozenset({"kernel", "opaque", "copy", "memset"})
 _ORDERS = frozenset({"stream", "sync", "graph"})  # which may go by streams of another GPU
+_ROW_BYTES, _NUMBERS = (
+    32,
+    (1 << 62) - 1,
+)  # of a table of sectors, and what of its numbers is a place
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
@@ -49,22 +53,31 @@ def read_raw_recordings(
         }
         devices = {event["device"] for event in events if event["event"] == "kernel"}
         for device in sorted(devices):
-            mine = _on(device, events) if len(devices) > 1 else events
+            mine = _on(device, events, raw) if len(devices) > 1 else events
             found.append(RawRecording(process, device, architecture_of.get(device), mine, raw))
     return found
 
 
-def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what one of several GPUs takes part in; of a copy between two, each has one side."""
+def _on(device: int, events: list[dict[str, Any]], raw: NDArray[np.uint8]) -> list[dict[str, Any]]:
+    """Return what one of several GPUs takes part in; of a copy between two, each has one side.
+
+    Kernels of another one that touch its memory are in order, and nobody sees into them.
+    """
     here = {
         event["context"]
         for event in events
         if event["event"] == "context" and event["device"] == device
     }
     elsewhere = {event["context"] for event in events if event["event"] == "context"} - here
+    memory = _Memory(here, events)
     found = []
     for event in events:
-        if event["event"] == "copy":
+        if event["event"] == "kernel" and event["context"] in elsewhere:
+            if memory.is_touched_by(event, raw):
+                name = f"(on GPU {event['device']}: {event['name']})"
+                known = {key: event[key] for key in ("number", "stream", "context")}
+                found.append({"event": "opaque", "name": name, **known})
+        elif event["event"] == "copy":
             reads, writes = (event[f"{end}_context"] in here for end in ("from", "to"))
             side = {"direction": _TO_HOST if reads else _TO_DEVICE}
             is_between = reads != writes and event["direction"] == _ON_DEVICE
@@ -73,6 +86,36 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         elif event["event"] in _ORDERS or event.get("context") not in elsewhere:
             found.append(event)
     return found
+
+
+class _Memory:
+    """What some contexts have allocated, at any time; others may see it as well."""
+
+    def __init__(self, contexts: set[int], events: list[dict[str, Any]]) -> None:
+        owner_of: dict[tuple[int, int], int] = {}
+        for event in events:
+            if event["event"] == "alloc":
+                owner_of.setdefault((event["address"], event["bytes"]), event["context"])
+        own = sorted(span for span, owner in owner_of.items() if owner in contexts)
+        self._start, size = np.array(own, np.uint64).reshape(-1, 2).T
+        self._end = np.maximum.accumulate(self._start + size)
+        self._known: dict[tuple[int, int], bool] = {}  # of tables, which nodes of a graph share
+
+    def is_touched_by(self, kernel: dict[str, Any], raw: NDArray[np.uint8]) -> bool:
+        """Tell whether a kernel, or another node of its graph, touches any of it."""
+        at, n = kernel.get("sectors_at", 0), kernel.get("sectors", 0)
+        if (at, n) not in self._known:
+            n_bytes = min(n, max(0, len(raw) - at) // _ROW_BYTES) * _ROW_BYTES
+            number = raw[at : at + n_bytes].view(np.uint64)[:: _ROW_BYTES // 8]  # as in table.h
+            is_page = number >> np.uint64(63) == 1
+            start = (number & np.uint64(_NUMBERS)) * np.where(
+                is_page, np.uint64(1024), np.uint64(32)
+            )
+            place = np.searchsorted(self._start, start, "right") - 1
+            self._known[at, n] = bool(
+                (place >= 0).any() and (start < self._end[place])[place >= 0].any()
+            )
+        return self._known[at, n]
 
 
 def _in_regions(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

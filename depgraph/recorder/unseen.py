@@ -14,6 +14,7 @@ from depgraph.system.workers import available_jobs
 from depgraph.trace.records import PROGRAMMATIC_OPCODES, programmatic_code
 
 STORES_TILES = "stores tiles by TMA"
+USES_OWN_MAPS = "uses tensor maps that were made on the GPU"
 READS_CONSTANTS = "reads __constant__ memory"
 READS_TEXTURES = "reads textures"
 USES_SURFACES = "uses surfaces"
@@ -23,6 +24,7 @@ UNKNOWN = "accesses memory by {}, which nobody knows"
 _MODULES = "module-{}-*.cubin"
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
+_FRESH_MAP = "UTMACCTL.IV"  # what was kept of a tensor map may have changed in memory
 _CALL = "CALL"
 _FEWEST_BYTES = 1 << 16  # that are worth a process of their own
 _OF_NAMES = {
@@ -31,12 +33,15 @@ _OF_NAMES = {
     USES_SURFACES: {"SULD", "SUST", "SURED", "SUATOM", "SUQUERY"},
     USES_MULTICAST: {"LDGMC", "STGMC", "REDGMC", "LDMC", "STMC", "REDMC", "UREDGR"},
 }
-# Of what begins like an access: those that hooks see, and those of shared or thread-local memory.
-_ACCESS = re.compile("LD|ST|RED|ATOM|UBLK|UTMA|SU|TEX|TLD")
+# Of what begins like an access, or has an operand in memory: those that hooks see, and those of
+# shared or thread-local memory, or of caches.
+_ACCESS = re.compile("LD|ST|RED|ATOM|UBLK|UTMA|SU|TEX|TLD|TTU")
+_MEMORY = re.compile(r"(?<![\w\]])\[|\bdesc\[")
 _SEEN = frozenset(
     """
-    ATOM ATOMG ATOMS LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT LDTM RED REDAS REDG REDUX ST
-    STAS STG STL STS STSM STT STTM SUB UBLKCP UBLKPF UBLKRED UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
+    ARRIVES ATOM ATOMG ATOMS CCTL CCTLL CCTLT LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT
+    LDTM QSPC RED REDAS REDG REDUX ST STAS STG STL STS STSM STT STTM SUB SYNCS UBLKCP UBLKPF
+    UBLKRED UTCBAR UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
     """.split()  # noqa: SIM905 - easier to read
 )
 
@@ -160,10 +165,13 @@ def function_in(lines: Iterable[str]) -> Function:
         name = match[2]
         names.add(name)
         known = [reason for reason, names in _OF_NAMES.items() if name in names]
-        if not known and name not in _SEEN and _ACCESS.match(name):
+        is_access = _ACCESS.match(name) or _MEMORY.search(line)
+        if not known and name not in _SEEN and is_access:
             known = [UNKNOWN.format(name)]
         if _CONSTANTS.search(line):
             known.append(READS_CONSTANTS)
+        if _FRESH_MAP in line:
+            known.append(USES_OWN_MAPS)
         found.update(known)
     return Function(
         frozenset(found), _CALL in names, frozenset(PROGRAMMATIC_OPCODES.keys() & names)

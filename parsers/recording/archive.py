@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from depgraph.errors import TraceError
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.sectors_jit import rows_at
-from depgraph.parsers.recording.special_memory import MAPPINGS, SpecialMemory
+from depgraph.parsers.recording.special_memory import SpecialMemory
 from depgraph.system.described import Field, any_text, fault_of_json, items, optional, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
@@ -308,7 +308,7 @@ def pack(
         tables = _Tables(raw, events)
         memory = SpecialMemory(events)
         lines = []
-        for event in (each for each in events if each["event"] not in MAPPINGS):
+        for event in memory.seen(events):
             launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):

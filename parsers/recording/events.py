@@ -17,7 +17,7 @@ from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.calls import CALLS, CallsOfHost
 from depgraph.parsers.recording.fields import Event, encodable, text_of, three, whole
 from depgraph.parsers.recording.tensor_maps import maps_in
-from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
+from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES, USES_OWN_MAPS
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
@@ -68,6 +68,7 @@ class Launched:
     bytes: int  # of its tables
     maps: tuple[tuple[int, TensorMap | PixelMap], ...] = ()  # given, by place
     stores_tiles: bool | None = None  # by TMA, which no hook sees; None if nobody read its code
+    parameters: tuple[int, int] = (0, 0)  # where they begin and end, if that is known
 
 
 class RecordedEvents:
@@ -79,6 +80,7 @@ class RecordedEvents:
         self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
         self._maps: dict[int, list[tuple[int, TensorMap | PixelMap]]] = {}
+        self._parameters: dict[int, tuple[int, int]] = {}
         self._memory = LiveMemory()
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
@@ -153,7 +155,9 @@ class RecordedEvents:
         elif what in CALLS:
             self._calls.take(event, len(self.operations))
         elif what == "params":
-            self._maps[whole(event, "number")] = maps_in(bytes.fromhex(text_of(event, "bytes")))
+            number, given = whole(event, "number"), bytes.fromhex(text_of(event, "bytes"))
+            at = whole(event, "at", most=_ADDRESS_END)
+            self._maps[number], self._parameters[number] = maps_in(given), (at, at + len(given))
         elif what == "fault":
             said = [text_of(event, key) for key in ("what", "reason") if key in event]
             self.warnings[f"faults of the recorder: {': '.join(said)}"] += 1
@@ -199,12 +203,15 @@ class RecordedEvents:
         unseen = set(_texts(event, "unseen"))
         if READS_CONSTANTS in unseen:
             self._reads_constants.add(number)
-        others = sorted(unseen - {STORES_TILES, READS_CONSTANTS})
         stores_tiles = STORES_TILES in unseen if "unseen" in event else None
+        # Such maps tell what is loaded, but of what is stored nobody knows them.
+        told = {READS_CONSTANTS, STORES_TILES, *([] if stores_tiles else [USES_OWN_MAPS])}
+        others = sorted(unseen - told)
         self.launches.append(
             Launched(
                 number, launch, cluster, reason or "; ".join(others) or None,
                 archive.bytes_of(number), tuple(self._tensors_of(number)), stores_tiles,
+                self._parameters.get(number, (0, 0)),
             )
         )  # fmt: skip
 

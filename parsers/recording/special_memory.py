@@ -1,6 +1,6 @@
 """Memory where footprints do not tell all: of modules, of nobody, and at two addresses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.trace.records import WRITE
 
 _AT_ONCE = 1 << 16
-MAPPINGS = frozenset({"map", "unmap"})  # events of virtual memory, which no recording keeps
+_MAPPINGS = frozenset({"map", "unmap", "multicast"})  # events that no recording keeps
+_ENDS = {"copy": ("from", "to"), "memset": ("address",)}
+_OF_OPAQUE = {"stream", "context", "node", "order"}  # keys of an event that what is opaque has, too
+_ADDRESS_END = 1 << 57
 
 
 class SpecialMemory:
@@ -32,6 +35,20 @@ class SpecialMemory:
             for event in events
             if event["event"] == "params"
         }
+
+    def seen(self, events: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield events; copies and memsets of memory at two addresses as what nobody sees into."""
+        number = max((event.get("number", 0) for event in events), default=0)
+        for event in events:
+            if any(self._aliases.overlap(*span) for span in _reached_by(event)):
+                number += 1
+                kept = {key: event[key] for key in _OF_OPAQUE & event.keys()}
+                name = f"(a {event['event']} of memory that is mapped at two addresses)"
+                yield {"context": event.get("to_context", 0), **kept} | {
+                    "event": "opaque", "number": number, "name": name
+                }  # fmt: skip
+            elif event["event"] not in _MAPPINGS:
+                yield event
 
     def note(self, event: dict[str, Any], table: str, rows: NDArray[Any]) -> None:
         """Note what a launch touches by a table of it."""
@@ -53,6 +70,19 @@ class SpecialMemory:
         )
 
 
+def _reached_by(event: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield where a copy or memset begins, and where it ends at the latest."""
+    if event["event"] not in _ENDS:
+        return
+    pitches = [event.get(key, 0) for key in ("pitch", "from_pitch", "to_pitch")]
+    width = max(event.get("bytes", 0), event["width"] * event.get("element", 1))
+    size = width + max(0, event["height"] - 1) * max(pitches)
+    if event.get("depth", 0) > 1:  # nobody tells how far apart the slices lie
+        size = _ADDRESS_END
+    for key in _ENDS[event["event"]]:
+        yield event[key], event[key] + size
+
+
 def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
     """Return the starts and ends of ranges, those that touch as one."""
     joined: list[list[int]] = []
@@ -65,10 +95,14 @@ def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
 
 
 class Aliases:
-    """Memory that was mapped at two addresses at one time, at both of them."""
+    """Memory that was mapped at two addresses at one time, at both of them.
+
+    What stands for memory of several GPUs (multicast) stands for memory that has other addresses.
+    """
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         mapped: dict[int, tuple[int, int, int]] = {}  # by address: memory, offset, bytes
+        of_several = {event["memory"] for event in events if event["event"] == "multicast"}
         found = set()
         for event in events:
             if event["event"] == "unmap":
@@ -82,6 +116,8 @@ class Aliases:
                         found |= {(at + low - first, at + high - first)}
                         found |= {(address + low - offset, address + high - offset)}
                 mapped[address] = event["memory"], offset, size
+                if event["memory"] in of_several:
+                    found |= {(address, address + size)}
         self._start, self._end = _joined(found)
 
     def __bool__(self) -> bool:

@@ -65,7 +65,11 @@ def read_touches(
     if reason:
         part.untraced[place] = reason
     elif len(tiles) and launched.stores_tiles is not False:
-        _note_stores(loaded, launched, place, part)
+        part.untraced[place] = _TMA
+        begin, end = launched.parameters
+        # What loads by maps elsewhere in memory may store by such maps, too, which nobody knows.
+        if ((tiles["map"] >= begin) & (tiles["map"] < end)).all():
+            _note_stores(loaded, launched, place, part)
     at_once = min(_RANGES_AT_ONCE, overflow.most_ranges) if overflow else _RANGES_AT_ONCE
     slices = list(_slices(len(sectors), 1, at_once))
     blocks_of = [distinct(sectors["block"][these]) for these in slices]
@@ -234,7 +238,6 @@ def _boxes_side_by_side(
 
 def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedPart) -> None:
     """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
-    part.untraced[place] = _TMA
     seen = {*(each.tensor for each in loaded.boxes), *(tensor for tensor, _ in loaded.columns)}
     # Maps stand at multiples of 64, counted from where those stand that are loaded.
     steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in seen}

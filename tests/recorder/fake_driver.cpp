@@ -46,9 +46,19 @@ Sanitizer_LaunchData launch_data(const char* name) {
 void run(const Sanitizer_LaunchData& data) {
     if (table == nullptr) return;
     if (getenv("DEPGRAPH_RECORD_BLOCKS") != nullptr) {
-        for (uint32_t block = 0; block < table->n_blocks; ++block) {
-            const uint32_t begin = 1024 * table->number, end = begin + 32 * (block + 1);
-            table->times[block] = {~uint64_t(begin), end, block, begin, end, end};
+        BlockTime* times = table->times;
+        if (table->is_in_graph) {
+            const uint32_t first = table->counts->sectors;
+            const bool has_room = first + data.gridDim_x <= table->most_sectors;
+            reinterpret_cast<uint64_t*>(table->slots)[data.gridId & table->slot_mask / 2] =
+                data.gridId << 32 | (has_room ? first + TIMES_BEGIN : HAS_NO_ROOM);
+            if (!has_room) return;
+            table->counts->sectors += data.gridDim_x;
+            times += first;
+        }
+        for (uint32_t block = 0; block < data.gridDim_x; ++block) {
+            const uint32_t begin = 1024 * data.gridId, end = begin + 32 * (block + 1);
+            times[block] = {~uint64_t(begin), end, block, begin, end, end};
         }
         return;
     }
@@ -239,6 +249,13 @@ const std::map<std::string, std::function<void()>> programs = {
         send(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
         begin("b"); end("b");
     }},
+    {"a graph that is filled by one of its nodes", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        table->counts->sectors = table->most_sectors - 1;
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "b", context);
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
+    }},
     {"a kernel that touches 96 MB of sectors", [] {
         begin("a");
         for (uint32_t i = 1; i < 3'000'000; ++i) table->sectors[i] = {4096 + i, 0, table->number, i, 0, 0, 1};
@@ -268,6 +285,31 @@ const std::map<std::string, std::function<void()>> programs = {
         begin("a");
         std::thread([] { destroy_context(); }).join();
         end("a");
+    }},
+    {"memory at several addresses", [] {
+        begin("a"); end("a");
+        uintptr_t mapped[] = {1 << 21, 1 << 20, 0, 7}, bound[] = {9};
+        Sanitizer_CallbackData data{};
+        data.callbackSite = SANITIZER_API_ENTER;
+        data.functionParams = mapped;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemMap, &data);
+        data.functionParams = bound;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, &data);
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr, &data);
+    }},
+    {"copies of rows and of an array", [] {
+        begin("a"); end("a");
+        CUDA_MEMCPY2D of_rows{};
+        CUDA_MEMCPY3D of_array{};
+        of_array.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        const void* given = &of_rows;
+        Sanitizer_CallbackData data{};
+        data.callbackSite = SANITIZER_API_ENTER;
+        data.context = context;
+        data.functionParams = &given;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, &data);
+        given = &of_array;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, &data);
     }},
     {"a kernel without a name", [] {
         auto data = launch_data("a");

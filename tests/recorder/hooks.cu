@@ -210,6 +210,36 @@ __global__ void store_tile(const __grid_constant__ CUtensorMap out) {
     asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
 }
 __global__ void read_texture(cudaTextureObject_t texture, float* to) { to[threadIdx.x] = tex1Dfetch<float>(texture, threadIdx.x); }
+__global__ void write_surface(cudaSurfaceObject_t surface) { surf2Dwrite<int>(threadIdx.x, surface, threadIdx.x * 4, 1); }
+__device__ void store(const CUtensorMap* out, const void* from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" :: "l"(out), "r"(0), "r"(0), "r"((unsigned)__cvta_generic_to_shared(from)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+}
+// The map lies in memory; the one among the parameters is not used.
+__global__ void store_by_a_map_in_memory(const __grid_constant__ CUtensorMap unused, const CUtensorMap* out) {
+    __shared__ alignas(128) float tile[1024];
+    for (int i = threadIdx.x; i < 1024; i += 32) tile[i] = 1;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) store(out, tile);
+}
+// The map is made here: as the one among the parameters, with another address.
+__global__ void store_by_a_map_made_here(const __grid_constant__ CUtensorMap like, char* made, char* to) {
+    __shared__ alignas(128) char map[128]; __shared__ alignas(128) float tile[1024];
+    for (int i = threadIdx.x; i < 1024; i += 32) tile[i] = 2;
+    for (int i = threadIdx.x; i < 128; i += 32) map[i] = reinterpret_cast<const char*>(&like)[i];
+    __syncwarp();
+    const unsigned at = __cvta_generic_to_shared(map);
+    if (threadIdx.x == 0) asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" :: "r"(at), "l"(to) : "memory");
+    __syncwarp();
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" :: "l"(made), "r"(at) : "memory");
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(made) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x == 0) store(reinterpret_cast<const CUtensorMap*>(made), tile);
+}
+__global__ void before_arrays(int* to) { to[threadIdx.x] = threadIdx.x; }
+__global__ void after_arrays(const int* from, int* to) { to[threadIdx.x] = from[threadIdx.x]; }
 __global__ void in_child_graph(int* to) { to[threadIdx.x] = 1; }
 __global__ void in_conditional_node(int* to) { to[threadIdx.x] = 1; }
 __global__ void in_another_context(int* to) { to[threadIdx.x] = 1; }
@@ -250,6 +280,28 @@ void two_addresses(int* to) {
     }
     through_one_address<<<1, 32>>>((int*)at[0]);
     through_the_other<<<1, 32>>>((const int*)at[1], to);
+    OK(cudaMemcpyAsync((void*)at[0], to, 128, cudaMemcpyDeviceToDevice));
+    OK(cudaMemcpyAsync(to, (void*)at[1], 128, cudaMemcpyDeviceToDevice));
+    OK(cudaDeviceSynchronize());
+}
+void arrays(int* a, int* b, int* c) {
+    cudaArray_t array; cudaChannelFormatDesc what = cudaCreateChannelDesc<int>();
+    OK(cudaMallocArray(&array, &what, 64, 4, cudaArraySurfaceLoadStore));
+    before_arrays<<<1, 256>>>(a);
+    OK(cudaMemcpy2DToArray(array, 0, 0, a, 256, 256, 4, cudaMemcpyDeviceToDevice));
+    OK(cudaMemcpy2DFromArray(b, 256, array, 0, 0, 256, 4, cudaMemcpyDeviceToDevice));
+    after_arrays<<<1, 256>>>(b, c);
+    cudaResourceDesc resource = {}; resource.resType = cudaResourceTypeArray; resource.res.array.array = array;
+    cudaSurfaceObject_t surface; OK(cudaCreateSurfaceObject(&surface, &resource));
+    write_surface<<<1, 32>>>(surface);
+    OK(cudaDeviceSynchronize());
+}
+void maps_in_memory(char* d) {
+    const CUtensorMap other = map_of(d, 100, 40), out = map_of(d + (1 << 16), 100, 40);
+    char* kept; OK(cudaMalloc(&kept, 256));
+    OK(cudaMemcpy(kept, &out, 128, cudaMemcpyHostToDevice));
+    store_by_a_map_in_memory<<<1, 32>>>(other, (const CUtensorMap*)kept);
+    store_by_a_map_made_here<<<1, 32>>>(other, kept + 128, d + (2 << 16));
     OK(cudaDeviceSynchronize());
 }
 __global__ void writes_host(int* to) { to[threadIdx.x] = threadIdx.x; }
@@ -310,6 +362,8 @@ int kinds() {
     OK(cudaMemcpy3D(&copy));
     graphs_of_graphs(c, s);
     two_addresses(c);
+    arrays(a, b, c);
+    maps_in_memory(d);
     host_memory(c);
     contexts();
     return 0;

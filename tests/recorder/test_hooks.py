@@ -35,8 +35,8 @@ def record_here(folder, *words):
     """Compile the program and record it; return the recording and what it printed."""
     program, kept = folder / "hooks", folder / "hooks.recording"
     subprocess.run(
-        [str(TOOLKIT.nvcc), "-std=c++17", "-arch=sm_90a", "-rdc=true", "-o", str(program),
-         str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
+        [str(TOOLKIT.nvcc), "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-rdc=true",
+         "-o", str(program), str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
     )  # fmt: skip
     said = subprocess.run(
         [sys.executable, "-m", "depgraph", "record", "--quiet", "--no-time", "--keep", str(kept),
@@ -311,6 +311,9 @@ def test_each_matrix_of_a_batch_of_stride_0_is_the_first(kinds):
         ("read_constants", "reads __constant__ memory"),
         ("store_tile", "tiles stored by TMA"),
         ("read_texture", "reads textures"),
+        ("write_surface", "uses surfaces"),
+        ("store_by_a_map_in_memory", "tiles stored by TMA"),
+        ("store_by_a_map_made_here", "made on the GPU"),
         ("through_one_address", "mapped at two addresses"),
         ("through_the_other", "mapped at two addresses"),
         ("(a conditional node", "not recorded"),

@@ -173,6 +173,19 @@ def test_a_kernel_outlives_its_context(run):
     assert run("a context that ends while a kernel runs in it")[0] == [A]
 
 
+def test_what_is_mapped_is_told(run, tmp_path):
+    run("memory at several addresses")
+    (left,) = read_raw_recordings(tmp_path)
+    told = [(e["event"], e.get("address"), e["memory"]) for e in left.events if "memory" in e]
+    assert told == [("map", 1 << 21, 7), ("multicast", None, 9), ("multicast", None, 9)]
+
+
+def test_a_copy_of_an_array_is_opaque(run):
+    """The API tells nothing of it."""
+    found, _ = run("copies of rows and of an array")
+    assert found == [A, ("(a copy of an array)", None, None)]
+
+
 def test_a_kernel_may_have_no_name(run):
     assert run("a kernel without a name")[0] == [("", "recorded", 1)]
 
@@ -260,7 +273,14 @@ def test_nodes_of_a_graph_need_nothing_that_is_copied_for_them_alone(run, tmp_pa
     assert rows["launch"].tolist() == [e["grid_id"] for e in left.events if e["event"] == "kernel"]
 
 
-@pytest.mark.parametrize("program", ["one launch after another", "a graph"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "one launch after another",
+        "a graph",
+        "a graph whose nodes begin before what is copied for them",
+    ],
+)
 def test_each_block_has_its_times(run, tmp_path, program):
     run(program, DEPGRAPH_RECORD_BLOCKS="1")
     (left,) = block_runs_in(tmp_path)
@@ -273,6 +293,13 @@ def test_each_block_has_its_times(run, tmp_path, program):
     assert left.clock_ns == 32
 
 
-def test_more_blocks_than_there_is_room_for_have_no_times(run):
-    found, _ = run("a large grid", DEPGRAPH_RECORD_BLOCKS="1")
-    assert [state for _, state, _ in found] == ["no table", "recorded"]
+@pytest.mark.parametrize(
+    ("program", "states"),
+    [
+        ("a large grid", ["no table", "recorded"]),
+        ("a graph that is filled by one of its nodes", ["recorded", "no table"]),
+    ],
+)
+def test_more_blocks_than_there_is_room_for_have_no_times(run, program, states):
+    found, _ = run(program, DEPGRAPH_RECORD_BLOCKS="1")
+    assert [state for _, state, _ in found] == states

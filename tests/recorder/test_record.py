@@ -437,6 +437,34 @@ def test_each_gpu_has_what_it_takes_part_in(tmp_path):
     assert (read, written) == (3, 2)
 
 
+@pytest.mark.parametrize(
+    ("number", "is_told"),
+    [
+        (4096 // 32, True), (8160 // 32, True), (8192 // 32, False), (4064 // 32, False),
+        (1 << 63 | 4096 // 1024, True), (3 << 62 | 7168 // 1024, True), (1 << 63 | 8, False),
+        ((1 << 20) // 32, False),
+    ],
+)  # fmt: skip
+def test_a_kernel_of_another_gpu_is_told_where_it_touches_this_ones_memory(
+    tmp_path, number, is_told
+):
+    alloc, other = {"event": "alloc", "address": 4096, "bytes": 4096}, 1 << 20
+    kernel = {"event": "kernel", "stream": 0, "name": "k", "sectors_at": 0, "sectors": 1}
+    leave(
+        tmp_path, {"event": "context", "context": 0, "device": 0, "architecture": 90},
+        {"event": "context", "context": 1, "device": 1, "architecture": 90},
+        alloc | {"context": 0}, alloc | {"context": 1},  # which sees it, too
+        alloc | {"context": 1, "address": other}, alloc | {"context": 0, "address": other},
+        kernel | {"number": 1, "device": 0, "context": 0, "sectors": 0},
+        kernel | {"number": 2, "device": 1, "context": 1},
+    )  # fmt: skip
+    (tmp_path / "sectors-5.bin").write_bytes(np.array([number, 0, 0, 0], np.uint64).tobytes())
+    first, second = read_raw_recordings(tmp_path)
+    told = [event["name"] for event in first.events if event["event"] in {"kernel", "opaque"}]
+    assert told == ["k", "(on GPU 1: k)"][: 1 + is_told]
+    assert [event["number"] for event in second.events if event["event"] == "kernel"] == [2]
+
+
 def test_what_orders_streams_of_one_gpu_may_go_by_another(tmp_path):
     orders = [
         {"event": "sync", "what": "record", "context": 1},

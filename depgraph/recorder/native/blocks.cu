@@ -37,24 +37,51 @@ __device__ __forceinline__ bool is_first_of_warp() {
     return lane == __ffs(__activemask()) - 1;
 }
 
-// Return the launch that this grid is; nullptr for one that is not measured. A node of a graph may
-// have been given another's: their grids have ids in a row.
-__device__ __forceinline__ Launch* own(void* userdata) {
-    Launch* launch = static_cast<Launch*>(userdata);
-    if (launch == nullptr) return nullptr;
-    const uint32_t id = grid();
-    if (launch->grid == id) return launch;
-    const uint32_t place = launch->place + (id - launch->grid);
-    if (launch->is_in_graph && place < MOST_LAUNCHES) {
-        Launch* other = launch - launch->place + place;
-        if (other->grid == id && other->batch == launch->batch) return other;
-    }
-    atomicOr(&launch->strays, 1);
-    return nullptr;
+__device__ __forceinline__ uint64_t block() {
+    return blockIdx.x + gridDim.x * (blockIdx.y + uint64_t(gridDim.y) * blockIdx.z);
 }
 
-__device__ __forceinline__ uint32_t block() {
-    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+// Take room for the times of all blocks of this grid; return where they begin.
+__device__ uint32_t take_room(Launch* launch) {
+    const uint64_t n = uint64_t(gridDim.x) * gridDim.y * gridDim.z;
+    uint32_t* taken = &launch->counts->sectors;
+    if (*static_cast<volatile uint32_t*>(taken) + n > launch->most_sectors) return HAS_NO_ROOM;
+    const uint64_t first = atomicAdd(taken, static_cast<uint32_t>(n));
+    return first + n > launch->most_sectors ? HAS_NO_ROOM : TIMES_BEGIN + static_cast<uint32_t>(first);
+}
+
+// Return the times of this node's blocks. The first warp that asks takes the room, and others wait for it.
+__device__ BlockTime* of_node(Launch* launch) {
+    const unsigned long long id = static_cast<unsigned long long>(grid()) << 32;
+    unsigned long long* place =
+        reinterpret_cast<unsigned long long*>(launch->slots) + (grid() & launch->slot_mask / 2);
+    const volatile unsigned long long* seen = place;
+    unsigned long long found = *seen;
+    if (found == 0 && (found = atomicCAS(place, 0ull, id | IS_TAKING_ROOM)) == 0) {
+        found = id | take_room(launch);
+        atomicExch(place, found);
+    }
+    while (found == (id | IS_TAKING_ROOM)) found = *seen;
+    if (found < (id | TIMES_BEGIN) || found >> 32 != id >> 32) return nullptr;
+    return launch->times + (static_cast<uint32_t>(found) - TIMES_BEGIN);
+}
+
+// Return the times of this block; nullptr where it is not measured.
+__device__ __forceinline__ BlockTime* own(void* userdata) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch == nullptr) return nullptr;
+    if (launch->is_in_graph) {
+        BlockTime* all = of_node(launch);
+        return all == nullptr ? nullptr : all + block();
+    }
+    return launch->grid == grid() && block() < launch->n_blocks ? launch->times + block() : nullptr;
+}
+
+// Tell whether this block reads the clock of all SMs: the first ones do, about as many as there are SMs.
+__device__ __forceinline__ bool is_timed() {
+    uint32_t n_sms;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(n_sms));
+    return block() < n_sms;
 }
 
 __device__ __forceinline__ bool is_first_thread() {
@@ -66,12 +93,11 @@ __device__ __forceinline__ bool is_first_thread() {
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_block_enter(
     void* userdata, uint64_t) {
     if (!is_first_of_warp()) return SANITIZER_PATCH_SUCCESS;
-    Launch* launch = own(userdata);
-    if (launch == nullptr || block() >= launch->n_blocks) return SANITIZER_PATCH_SUCCESS;
-    BlockTime* mine = launch->times + block();
+    BlockTime* mine = own(userdata);
+    if (mine == nullptr) return SANITIZER_PATCH_SUCCESS;
     if (is_first_thread()) {
         asm volatile("mov.u32 %0, %%smid;" : "=r"(mine->sm));
-        if (block() < launch->n_timed) mine->began = nanoseconds();
+        if (is_timed()) mine->began = nanoseconds();
     }
     keep_larger(&mine->not_begin, ~cycle());  // last, as finding the place takes time
     return SANITIZER_PATCH_SUCCESS;
@@ -81,11 +107,10 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_block_exit(
     void* userdata, uint64_t) {
     const uint64_t now = cycle();
     if (!is_first_of_warp()) return SANITIZER_PATCH_SUCCESS;
-    Launch* launch = own(userdata);
-    if (launch == nullptr || block() >= launch->n_blocks) return SANITIZER_PATCH_SUCCESS;
-    BlockTime* mine = launch->times + block();
+    BlockTime* mine = own(userdata);
+    if (mine == nullptr) return SANITIZER_PATCH_SUCCESS;
     keep_larger(&mine->end, now);
-    if (is_first_thread() && block() < launch->n_timed) {
+    if (is_first_thread() && is_timed()) {
         mine->left = nanoseconds();
         mine->left_cycle = static_cast<uint32_t>(cycle());
     }

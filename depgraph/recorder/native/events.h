@@ -171,7 +171,7 @@ int attribute(CUfunction function, CUfunction_attribute which) {
 }
 
 bool open_files() {
-    make_way(options.folder, getpid());
+    make_way(options.folder, getpid(), {{"events", ".jsonl"}, {"sectors", ".bin"}});
     const std::string process = std::to_string(getpid());
     const bool are_open = events.open_as(options.folder + "/events-" + process + ".jsonl", O_APPEND)
         && sectors.open_as(options.folder + "/sectors-" + process + ".bin", 0);

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -64,18 +66,18 @@ private:
 };
 
 // A process that has run another program in its place goes on by its number: what that one left gets
-// another number.
-void make_way(const std::string& folder, int64_t process) {
-    const auto name = [&](const char* kind, int64_t number, const char* end) {
-        return folder + "/" + kind + "-" + std::to_string(number) + end;
+// another number. Of files their kinds and the ends of their names, as ("events", ".jsonl").
+using Kinds = std::initializer_list<std::pair<const char*, const char*>>;
+
+void make_way(const std::string& folder, int64_t process, const Kinds& kinds) {
+    const auto name = [&](const auto& kind, int64_t number) {
+        return folder + "/" + kind.first + "-" + std::to_string(number) + kind.second;
     };
-    if (access(name("events", process, ".jsonl").c_str(), F_OK) != 0) return;
+    const auto& first = *kinds.begin();
     int64_t other = process;
-    do {
-        other += MOST_PROCESSES;
-    } while (access(name("events", other, ".jsonl").c_str(), F_OK) == 0);
-    rename(name("events", process, ".jsonl").c_str(), name("events", other, ".jsonl").c_str());
-    rename(name("sectors", process, ".bin").c_str(), name("sectors", other, ".bin").c_str());
+    while (access(name(first, other).c_str(), F_OK) == 0) other += MOST_PROCESSES;
+    if (other == process) return;
+    for (const auto& kind : kinds) rename(name(kind, process).c_str(), name(kind, other).c_str());
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
     Launch& layout = tables.layout;
     layout.most_tiles = static_cast<uint32_t>(bytes / 10 / sizeof(TileLoad));
     const uint64_t fixed = 4ull * slots + layout.most_tiles * sizeof(TileLoad)
-        + MOST_MAPS * sizeof(TensorMap) + MOST_LAUNCHES * sizeof(Launch) + sizeof(Counts);
+        + MOST_MAPS * sizeof(TensorMap) + LAUNCHES * sizeof(Launch) + sizeof(Counts);
     layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Row));
     void* taken[6] = {};
     const uint64_t sizes[6] = {
         4ull * slots, layout.most_sectors * sizeof(Row), layout.most_tiles * sizeof(TileLoad),
-        MOST_MAPS * sizeof(TensorMap), MOST_LAUNCHES * sizeof(Launch), sizeof(Counts)};
+        MOST_MAPS * sizeof(TensorMap), LAUNCHES * sizeof(Launch), sizeof(Counts)};
     for (int i = 0; i < 6; ++i) {
         if (sanitizerAlloc(context, &taken[i], sizes[i]) == SANITIZER_SUCCESS) continue;
         while (--i >= 0) sanitizerFree(context, taken[i]);
@@ -71,14 +71,6 @@ void give_back(Tables* tables) {
     if (tables != nullptr) tables->is_in_use = false;
 }
 
-uint32_t sms_of(CUdevice device) {
-    int n = 0;
-    if (get_device_attribute != nullptr) {
-        get_device_attribute(&n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-    }
-    return static_cast<uint32_t>(n);
-}
-
 // Say once what a context is on.
 void note_context(const Sanitizer_LaunchData* data) {
     {
@@ -116,7 +108,6 @@ uint32_t new_number() {
 }
 
 void clear(const Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
-    if (options.times_blocks) return;
     sanitizerMemset(tables.layout.slots, 0, 4ull * slots, stream);
     sanitizerMemset(tables.layout.counts, 0, sizeof(Counts), stream);
     sanitizerMemset(tables.layout.maps, 0, MOST_MAPS * sizeof(TensorMap), stream);
@@ -206,21 +197,17 @@ void give_nothing(const Sanitizer_LaunchData* data) {
 }
 
 // Fill what a launch is given.
-bool fill(Launch* on_gpu, const Sanitizer_LaunchData* data, uint32_t number, bool in_graph) {
+bool fill(Launch* on_gpu, const Sanitizer_LaunchData* data, uint32_t number) {
     Launch launch = current.tables->layout;
-    const uint32_t slots = slots_for(data, *current.tables);
-    if (!in_graph) clear(*current.tables, slots, data->hStream);
     launch.number = number;
-    launch.slot_mask = slots - 1;
-    launch.is_in_graph = in_graph;
     launch.grid = static_cast<uint32_t>(data->gridId);
-    launch.place = static_cast<uint32_t>(current.launches.size());
-    launch.batch = current.launches.empty() ? number : current.launches.front().number;
     if (options.times_blocks) {
-        launch.times += current.n_blocks();
         launch.n_blocks = static_cast<uint32_t>(n_blocks(data));
-        launch.n_timed = sms_of(data->device);
         sanitizerMemset(launch.times, 0, n_blocks(data) * sizeof(BlockTime), data->hStream);
+    } else {
+        const uint32_t slots = slots_for(data, *current.tables);
+        launch.slot_mask = slots - 1;
+        clear(*current.tables, slots, data->hStream);
     }
     return worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
                   "filling a table");
@@ -228,12 +215,15 @@ bool fill(Launch* on_gpu, const Sanitizer_LaunchData* data, uint32_t number, boo
 
 // Give the launches of a graph their tables: all nodes one. What is copied for a node alone, in its
 // stream, may come after it has begun.
-bool begin_nodes(const Tables& tables, Sanitizer_StreamHandle stream) {
-    clear(tables, tables.most_slots, stream);
+bool begin_nodes(const Tables& tables, const Sanitizer_GraphLaunchData* data) {
+    clear(tables, tables.most_slots, data->hStream);
     Launch both[] = {tables.layout, tables.layout};  // the first is for what is no node
     both[OF_GRAPH].is_in_graph = 1;
     both[OF_GRAPH].slot_mask = tables.most_slots - 1;
-    return worked(sanitizerMemcpyHostToDeviceAsync(tables.launches, both, sizeof(both), stream),
+    if (options.times_blocks) {
+        sanitizerMemset(tables.layout.times, 0, tables.layout.most_sectors * sizeof(BlockTime), data->hStream);
+    }
+    return worked(sanitizerMemcpyHostToDeviceAsync(tables.launches, both, sizeof(both), data->hStream),
                   "filling a table");
 }
 
@@ -259,20 +249,16 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         current.context = data->context;
         current.tables = take_tables(data->context);
     }
-    const uint64_t first_block = current.n_blocks();
-    const bool has_room = current.tables != nullptr && current.launches.size() < MOST_LAUNCHES
-        && (!options.times_blocks
-            || first_block + n_blocks(data) <= current.tables->layout.most_sectors);
+    const bool has_room = current.tables != nullptr
+        && (!options.times_blocks || n_blocks(data) <= current.tables->layout.most_sectors);
     if (reason == nullptr && !has_room) reason = "no table";
     if (reason != nullptr) {
         give_nothing(data);
         say_state(number, reason);
         return;
     }
-    const bool is_with_others = in_graph && !options.times_blocks;
-    Launch* on_gpu = current.tables->launches
-        + (is_with_others ? OF_GRAPH : static_cast<uint32_t>(current.launches.size()));
-    if ((!is_with_others && !fill(on_gpu, data, number, in_graph))
+    Launch* on_gpu = current.tables->launches + (in_graph ? OF_GRAPH : ALONE);
+    if ((!in_graph && !fill(on_gpu, data, number))
         || !worked(sanitizerSetLaunchCallbackData(
                        data->hLaunch, data->function, data->hStream, on_gpu), "giving a table")) {
         give_nothing(data);
@@ -281,7 +267,8 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     }
     const bool is_given = !in_graph && !options.times_blocks;
     const std::string parameters = is_given ? parameters_of(data->function) : "";
-    current.launches.push_back({number, demangled(name), parameters, first_block, n_blocks(data)});
+    current.launches.push_back(
+        {number, demangled(name), parameters, n_blocks(data), static_cast<uint32_t>(data->gridId)});
 }
 
 }  // namespace

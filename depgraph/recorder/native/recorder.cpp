@@ -200,8 +200,7 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
         current.handle = data->hStream;
         current.is_graph = true;
         if (is_in_selected_region()) current.tables = take_tables(data->context);
-        if (current.tables != nullptr && !options.times_blocks
-            && !begin_nodes(*current.tables, data->hStream)) {
+        if (current.tables != nullptr && !begin_nodes(*current.tables, data)) {
             give_back(std::exchange(current.tables, nullptr));
         }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
@@ -258,6 +257,18 @@ struct MemUnmap {
     size_t bytes;
 };
 
+struct MulticastBind {  // and what more these calls are given
+    CUmemGenericAllocationHandle multicast;
+};
+
+struct CopyOfRows {
+    const CUDA_MEMCPY2D* what;
+};
+
+struct CopyOfSlices {
+    const CUDA_MEMCPY3D* what;
+};
+
 struct EventQuery {
     CUevent event;
 };
@@ -270,6 +281,15 @@ struct Instantiate {  // and what more some of these calls are given
 struct LaunchHostFunction {
     CUstream stream;
 };
+
+// Note a copy from or to an array, of which the API tells nothing, and which has no addresses.
+template <class Parameters>
+void note_copy_of_array(const Sanitizer_CallbackData* data) {
+    const auto* what = static_cast<const Parameters*>(data->functionParams)->what;
+    if (what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+        note_opaque("(a copy of an array)", data->context, nullptr);
+    }
+}
 
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
@@ -346,6 +366,40 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         say("\"event\": \"unmap\"" + field("address", given->address) + field("bytes", given->bytes));
         break;
     }
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindMem:
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr:
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2:
+#endif
+    {
+        const auto* given = static_cast<const MulticastBind*>(data->functionParams);
+        say("\"event\": \"multicast\"" + field("memory", given->multicast));
+        break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz:
+        note_copy_of_array<CopyOfRows>(data);
+        break;
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz:
+        note_copy_of_array<CopyOfSlices>(data);
+        break;
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2:
+    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2:
+        note_opaque("(a copy of an array)", data->context, nullptr);
+        break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
@@ -465,6 +519,19 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2,
+          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2,
+          SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
+#ifndef DEPGRAPH_NO_TILES
+          SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
+#endif
           SANITIZER_CBID_DRIVER_API_cuEventQuery, SANITIZER_CBID_DRIVER_API_cuGraphInstantiate,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithFlags,

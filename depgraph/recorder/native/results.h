@@ -64,20 +64,32 @@ void say_parameters(const Pending& launch, const std::vector<TensorMap>& maps) {
     }
 }
 
+// Find where the times of a node of a graph begin; return whether there are any.
+bool find_times(const Batch& batch, const Pending& launch, uint64_t& first) {
+    const Tables& tables = *batch.tables;
+    const auto* places = reinterpret_cast<const uint64_t*>(tables.layout.slots);
+    std::vector<uint64_t> found;
+    if (!fetch(found, places + (launch.grid & (tables.most_slots - 1) / 2), 1, batch.handle)) return false;
+    const uint32_t begin = static_cast<uint32_t>(found[0]);
+    first = begin - TIMES_BEGIN;
+    return found[0] >> 32 == launch.grid && begin >= TIMES_BEGIN
+        && first + launch.n_blocks <= tables.layout.most_sectors;
+}
+
 // Write when the blocks of launches ran that have ended.
 void read_times(Batch& batch) {
-    std::vector<Launch> done;
-    const uint64_t bytes = batch.n_blocks() * sizeof(BlockTime), at = reserve(bytes);
-    const bool is_read = fetch(done, batch.tables->launches, batch.launches.size(), batch.handle)
-        && keep_table(at, batch.tables->layout.times, bytes, batch.handle);
-    give_back(batch.tables);
-    for (size_t i = 0; i < batch.launches.size(); ++i) {
-        const Pending& launch = batch.launches[i];
+    for (const Pending& launch : batch.launches) {
+        uint64_t first = 0;
+        if (batch.is_graph && !find_times(batch, launch, first)) {
+            say_state(launch.number, "no table");
+            continue;
+        }
+        const uint64_t bytes = launch.n_blocks * sizeof(BlockTime), at = reserve(bytes);
+        const bool is_read = keep_table(at, batch.tables->layout.times + first, bytes, batch.handle);
         say_state(launch.number, is_read ? "recorded" : "failed",
-                  field("strays", done[i].strays)
-                      + field("times_at", at + launch.first_block * sizeof(BlockTime))
-                      + field("times", launch.n_blocks));
+                  field("times_at", at) + field("times", launch.n_blocks));
     }
+    give_back(batch.tables);
 }
 
 // Write what launches touched that have ended.

@@ -68,7 +68,8 @@ struct Stream {
 struct Pending {
     uint32_t number;
     std::string name, parameters;
-    uint64_t first_block = 0, n_blocks = 0;  // of the times of blocks
+    uint64_t n_blocks = 0;
+    uint32_t grid = 0;  // its id
 };
 
 // Launches that share tables: one, or the nodes of a graph.
@@ -80,10 +81,6 @@ struct Batch {
     Tables* tables = nullptr;
     bool is_graph = false;
     std::vector<Pending> launches;
-
-    uint64_t n_blocks() const {
-        return launches.empty() ? 0 : launches.back().first_block + launches.back().n_blocks;
-    }
 };
 
 // A graph that can be launched, by the number of each node.

@@ -68,14 +68,13 @@ struct Launch {
     uint32_t grid;         // the id of its own grid
     uint32_t strays;       // accesses of other grids: of kernels that it launched itself
     BlockTime* times;      // of its blocks, where those are measured
-    uint32_t n_blocks;
-    uint32_t place;  // among the launches that share tables
-    uint32_t batch;  // the number of the first of these
-    uint32_t n_timed;  // blocks that read the GPU's clock, too: few can at a time
+    uint32_t n_blocks;     // but for nodes of a graph, which take room for them as they begin
 };
 
-constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
-constexpr uint32_t OF_GRAPH = 1;  // the place of what all nodes of a graph are given
+// What launches are given: one, or all nodes of a graph.
+constexpr uint32_t ALONE = 0, OF_GRAPH = 1, LAUNCHES = 2;
+// Where the times of a node begin, by its grid: the grid's id, and the place and TIMES_BEGIN.
+constexpr uint32_t IS_TAKING_ROOM = 1, HAS_NO_ROOM = 2, TIMES_BEGIN = 3;
 constexpr uint32_t MOST_MAPS = 4096;
 constexpr uint32_t SECTOR = 32;
 constexpr uint32_t PIECE = 16;  // of a page

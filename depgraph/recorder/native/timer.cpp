@@ -2,21 +2,21 @@
 // copies and memsets ran, as events of a PyTorch profiler trace, one a line, in times-PID.jsonl.
 #include <cupti.h>
 #include <cxxabi.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <mutex>
-#include <string>
+
+#include "files.h"
 
 namespace {
 
 constexpr size_t BUFFER_BYTES = 8 << 20;
 
-FILE* times = nullptr;
+auto& times = *new File;
+auto& lines = *new std::string;  // that are not written yet
 pid_t owner = 0;  // a process that is forked from it has no threads that CUPTI could wait for
-std::mutex lock;
+auto& lock = *new std::mutex;  // used until the process is gone, as the file is
 
 std::string quoted(const char* value) {
     std::string text = "\"";
@@ -44,37 +44,46 @@ std::string microseconds(uint64_t nanoseconds) {
     return std::to_string(nanoseconds / 1000) + "." + fraction;
 }
 
+void write_lines() {
+    times.write_all(lines.data(), lines.size());
+    lines.clear();
+}
+
+std::string field(const char* name, uint64_t value) {
+    return std::string(", \"") + name + "\": " + std::to_string(value);
+}
+
+std::string three(int x, int y, int z) {
+    return "[" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + "]";
+}
+
 // Say what ran from one nanosecond to another.
 template <class Record>
-void say(const Record* record, const char* category, const std::string& name,
+void say(const Record* record, const std::string& category, const std::string& name,
          const std::string& arguments) {
-    fprintf(times,
-            "{\"ph\": \"X\", \"cat\": \"%s\", \"name\": %s, \"pid\": %u, \"tid\": %u, "
-            "\"ts\": %s, \"dur\": %s, \"args\": {\"device\": %u, \"context\": %u, "
-            "\"stream\": %u, \"correlation\": %u%s}}\n",
-            category, name.c_str(), record->deviceId, record->streamId,
-            microseconds(record->start).c_str(),
-            microseconds(record->end - record->start).c_str(), record->deviceId, record->contextId,
-            record->streamId, record->correlationId, arguments.c_str());
+    lines += "{\"ph\": \"X\", \"cat\": \"" + category + "\", \"name\": " + name
+        + field("pid", record->deviceId) + field("tid", record->streamId)
+        + ", \"ts\": " + microseconds(record->start)
+        + ", \"dur\": " + microseconds(record->end - record->start)
+        + ", \"args\": {\"device\": " + std::to_string(record->deviceId)
+        + field("context", record->contextId) + field("stream", record->streamId)
+        + field("correlation", record->correlationId) + arguments + "}}\n";
 }
 
 void take(const CUpti_Activity* record) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const auto* kernel = reinterpret_cast<const DEPGRAPH_KERNEL*>(record);
-        char arguments[256];
-        snprintf(arguments, sizeof(arguments),
-                 ", \"grid\": [%d, %d, %d], \"block\": [%d, %d, %d], "
-                 "\"registers per thread\": %u, \"shared memory\": %d",
-                 kernel->gridX, kernel->gridY, kernel->gridZ, kernel->blockX, kernel->blockY,
-                 kernel->blockZ, kernel->registersPerThread,
-                 kernel->staticSharedMemory + kernel->dynamicSharedMemory);
-        say(kernel, "kernel", quoted(demangled(kernel->name).c_str()), arguments);
+        say(kernel, "kernel", quoted(demangled(kernel->name).c_str()),
+            ", \"grid\": " + three(kernel->gridX, kernel->gridY, kernel->gridZ)
+                + ", \"block\": " + three(kernel->blockX, kernel->blockY, kernel->blockZ)
+                + field("registers per thread", kernel->registersPerThread)
+                + field("shared memory", kernel->staticSharedMemory + kernel->dynamicSharedMemory));
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const auto* copy = reinterpret_cast<const DEPGRAPH_MEMCPY*>(record);
-        say(copy, "gpu_memcpy", "\"Memcpy\"", ", \"bytes\": " + std::to_string(copy->bytes));
+        say(copy, "gpu_memcpy", "\"Memcpy\"", field("bytes", copy->bytes));
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         const auto* set = reinterpret_cast<const DEPGRAPH_MEMSET*>(record);
-        say(set, "gpu_memset", "\"Memset\"", ", \"bytes\": " + std::to_string(set->bytes));
+        say(set, "gpu_memset", "\"Memset\"", field("bytes", set->bytes));
     }
 }
 
@@ -88,7 +97,7 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t u
     const std::lock_guard<std::mutex> guard(lock);
     CUpti_Activity* record = nullptr;
     while (cuptiActivityGetNextRecord(buffer, used, &record) == CUPTI_SUCCESS) take(record);
-    fflush(times);
+    write_lines();
     free(buffer);
 }
 
@@ -97,9 +106,9 @@ void CUPTIAPI on_call(void*, CUpti_CallbackDomain, CUpti_CallbackId id, const vo
     const auto* call = static_cast<const CUpti_CallbackData*>(raw);
     if (call->callbackSite != CUPTI_API_ENTER) return;
     const std::lock_guard<std::mutex> guard(lock);
-    fprintf(times, "{\"region\": \"%s\", \"correlation\": %u}\n",
-            id == CUPTI_DRIVER_TRACE_CBID_cuProfilerStart ? "start" : "stop", call->correlationId);
-    fflush(times);
+    const std::string which = id == CUPTI_DRIVER_TRACE_CBID_cuProfilerStart ? "start" : "stop";
+    lines += "{\"region\": \"" + which + "\"" + field("correlation", call->correlationId) + "}\n";
+    write_lines();
 }
 
 void finish() {
@@ -111,10 +120,8 @@ void finish() {
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     const char* folder = getenv("DEPGRAPH_RECORD_FOLDER");
     if (folder == nullptr) return 1;
-    const std::string path =
-        std::string(folder) + "/times-" + std::to_string(getpid()) + ".jsonl";
-    times = fopen(path.c_str(), "w");
-    if (times == nullptr) return 1;
+    make_way(folder, getpid(), {{"times", ".jsonl"}});
+    if (!times.open_as(std::string(folder) + "/times-" + std::to_string(getpid()) + ".jsonl", O_APPEND)) return 1;
     owner = getpid();
     CUpti_SubscriberHandle subscriber;
     if (cuptiSubscribe(&subscriber, on_call, nullptr) == CUPTI_SUCCESS) {

@@ -294,8 +294,12 @@ def allocation(end):
         [params()],
         [params(OUTPUT), allocation(C)],
         [params(OUTPUT) | {"number": 3}],
+        [params(OUTPUT) | {"at": 768}],
     ],
-    ids=["not recorded", "not among them", "in no allocation", "of another launch"],
+    ids=[
+        "not recorded", "not among them", "in no allocation", "of another launch",
+        "loads by a map elsewhere",
+    ],
 )  # fmt: skip
 def test_without_a_map_of_its_output_a_kernel_is_opaque(tmp_path, more):
     found = analyse(open_trace(recording(tmp_path, *more)))

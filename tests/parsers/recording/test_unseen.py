@@ -23,6 +23,7 @@ from depgraph.recorder.unseen import (
     READS_TEXTURES,
     STORES_TILES,
     UNKNOWN,
+    USES_OWN_MAPS,
     USES_SURFACES,
     function_in,
     note_unseen,
@@ -49,6 +50,14 @@ def code(*instructions):
         ("LDC R0, c[0x3][R0]", {READS_CONSTANTS}),
         ("FADD R0, R0, c[0x3][0x10]", {READS_CONSTANTS}),
         ("LDG.E R4, desc[UR4][R2.64]", set()),
+        ("ULDC.64 UR8, c[0x0][0x208]", set()),
+        ("HGMMA.64x64x16.F32 R24, gdesc[UR4], !UPT", set()),
+        ("CCTL.E.PF2 [R4]", set()),
+        ("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR4], RZ", set()),
+        ("FROB.E R4, desc[UR4][R2.64]", {UNKNOWN.format("FROB")}),
+        ("FROB [R2.64+0x10], R4", {UNKNOWN.format("FROB")}),
+        ("UTMACCTL.PF [UR8]", set()),
+        ("UTMACCTL.IV [UR8]", {USES_OWN_MAPS}),
         ("FADD R0, R0, c[0x0][0x10]", set()),
         ("STXYZ [R2], R0", {UNKNOWN.format("STXYZ")}),
     ],
@@ -278,6 +287,8 @@ MAPS_OF_ONE = [
     [
         (MAPS_OF_ONE, True),
         (MAPS_OF_ONE[:1], False),
+        ([MAPS_OF_ONE[0], {"event": "multicast", "memory": 7}], True),
+        ([MAPS_OF_ONE[0], {"event": "multicast", "memory": 8}], False),
         ([MAPS_OF_ONE[0], MAPS_OF_ONE[1] | {"memory": 8}], False),
         ([MAPS_OF_ONE[0], MAPS_OF_ONE[1] | {"offset": 1 << 16}], False),
         ([MAPS_OF_ONE[0], MAPS_OF_ONE[0] | {"event": "unmap"}, MAPS_OF_ONE[1]], False),
@@ -291,6 +302,28 @@ def test_memory_at_two_addresses_makes_kernels_opaque(tmp_path, mappings, is_opa
     )
     elsewhere = recording(tmp_path, *mappings, KERNEL, sectors=[(128, 0, 1, 0, 15, 0, 1)])
     assert [kernel.untraced for kernel in analyse(open_trace(elsewhere)).kernels] == [None]
+
+
+@pytest.mark.parametrize(
+    ("event", "is_opaque"),
+    [
+        (COPY | {"from": 1 << 21, "to": 1 << 23}, True),
+        (COPY | {"from": 1 << 23, "to": (1 << 22) + 4096}, True),
+        (COPY | {"from": 1 << 23, "to": (1 << 22) - 1}, True),
+        (COPY | {"from": 1 << 23, "to": 1 << 24}, False),
+        (COPY | {"from": 1 << 23, "to": 1 << 20, "height": 2, "from_pitch": 1 << 20}, True),
+        (COPY | {"from": 1 << 23, "to": 1 << 20, "height": 2, "depth": 2}, True),
+        (MEMSET | {"address": 1 << 22}, True),
+        (MEMSET | {"address": (1 << 22) + (1 << 16)}, False),
+    ],
+)
+def test_copies_of_memory_at_two_addresses_are_opaque(tmp_path, event, is_opaque):
+    path = recording(tmp_path, *MAPS_OF_ONE, KERNEL, event)
+    found = analyse(open_trace(path))
+    what = event["event"]
+    name = f"(a {what} of memory that is mapped at two addresses)"
+    assert [kernel.name for kernel in found.kernels][1:] == [name] * is_opaque
+    assert len(found.copies) == (not is_opaque)
 
 
 @pytest.mark.parametrize("at", [1 << 21, (1 << 22) + 256, 1 << 23])
