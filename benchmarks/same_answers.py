@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared/data"
 SAMPLES = ROOT / "samples"
-_TIME_TAKEN = r" in [\d.]+ s, \d+ MB/s"
+_TIME_TAKEN = r" in [\d.]+ s(?:, \d+ MB/s)?"
 UNTOLD = {".png", ".svg", ".html", ".recording", ".xz"}
 """Pictures and pages show what the other outputs say; inputs are nobody's answer."""
 

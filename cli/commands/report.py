@@ -215,7 +215,9 @@ def _report_suite(
         done = run_suite(request, [str(folder / p) for p in places.values()] if folder else [])
         report = suite_report(done.suite, missed=done.missed if thresholds_of(options) else None)
         if folder is not None:
-            write_suite(done.suite, report, places, folder, top=top, drawn=drawn)
+            write_suite(
+                done.suite, report, places, folder, top=top, drawn=drawn, png=options["png"]
+            )
     _print(report, form, top)
     if options["github"]:
         _append(report, counted(len(names), "program"), top)

@@ -281,7 +281,9 @@ def _with_share_of_ideal(outcome: Outcome, mechanism: Mechanism, scenario: Scena
     """Say what an outcome is of the ideal where there are collectives, and whether links count."""
     collectives = Communication.from_metadata(scenario.metadata).collectives
     talks = np.isin(scenario.functions, list(collectives))
-    if not talks.any() or math.isinf(scenario.sms):
+    # Unlimited SMs have no such ideal, and beat that of any size.
+    unlimited = math.isinf(scenario.sms) or outcome.against == Against.UNLIMITED.value
+    if unlimited or not talks.any():
         return outcome
     slots = scenario.occupancy * int(scenario.sms)
     alone = kernel_makespans(scenario.graph, scenario.durations, slots)

@@ -127,6 +127,7 @@ def write_suite(
     *,
     top: int | None = None,
     drawn: Sequence[str] = (),
+    png: bool = False,
 ) -> None:
     """Write what is about all programs, beside the reports of each."""
     whole = {folder / places[result.program] for result in suite.programs}
@@ -135,12 +136,12 @@ def write_suite(
             remove_tree(entry)
     with house_style():
         plot = suite_bars.plot(suite, drawn)
-        save(plot, folder / PLOTS)
+        save(plot, folder / PLOTS, png=png)
         about = {"Title": plot.title, "CreationDate": None, "Creator": None, "Producer": None}
         if plot.figure is not None:
             plot.figure.savefig(folder / PLOTS / f"{plot.name}.pdf", metadata=about)
     caption = f"{plot.result} {plot.caption}"
-    picture = f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{caption}\n"
+    picture = f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.svg)\n\n{caption}\n"
     text = render(report.cut(top), "markdown") + picture
     (folder / SUITE_MARKDOWN).write_text(text, encoding="utf-8")
     (folder / SUITE_JSON).write_text(render(report, "json"), encoding="utf-8")

@@ -51,12 +51,13 @@ def comparison_report(comparison: Comparison) -> Report:
     basis = comparison.basis
     unit, dependences = basis.unit, basis.dependences
     mechanisms = _mechanism_table(comparison)
+    known = {column.key for column in mechanisms.columns}
     flat = Table.of(
         "mechanisms",
         "",
         [
             *mechanisms.columns,
-            *_PREDICTED_TIMES,
+            *(column for column in _PREDICTED_TIMES if column.key not in known),
             Column("predicted_serial_us", "one after another", "us"),
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),

@@ -63,6 +63,7 @@ def skipped_table(skipped: Mapping[str, int]) -> Table:
 
 
 PAIRS_SHOWN = 25
+_LEAST_BYTES_OF_A_RATE = 1_000_000  # below, the time is that of the start
 _OF_KERNELS = ("blocks", "accesses", "instructions", "read_bytes", "written_bytes")
 _OF_PAIRS = {
     **{f"{kind}_edges": kind for kind in ("raw", "war", "waw", "reuse")},
@@ -133,9 +134,9 @@ def extract_summary(
     if seconds is not None:
         facts["seconds"] = seconds
         text_bytes = max(facts["input_bytes"], facts["text_bytes"])
+        rate = f", {text_bytes / seconds / 1e6:.0f} MB/s" * (text_bytes >= _LEAST_BYTES_OF_A_RATE)
         headline.append(
-            f"read {size_read(facts['input_bytes'], text_bytes)} in {seconds:.2f} s, "
-            f"{text_bytes / seconds / 1e6:.0f} MB/s"
+            f"read {size_read(facts['input_bytes'], text_bytes)} in {seconds:.2f} s{rate}"
         )
     steps = []
     if store is not None:

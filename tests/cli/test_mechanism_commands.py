@@ -34,6 +34,14 @@ def rows(text):
     return {row["mechanism"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+def test_no_column_of_csv_is_there_twice(program, store):
+    """With predictions, which a described program has: its durations are times."""
+    _, out, _ = program("bound", store, "--sms", 80, "--mechanism", "serial", "--format", "csv")
+    columns = next(csv.reader(io.StringIO(out)))
+    assert {"predicted_us", "predicted_low_us", "predicted_high_us"} < set(columns)
+    assert len(columns) == len(set(columns))
+
+
 @pytest.mark.jit_only
 def test_a_row_for_each_mechanism(program, traced):
     code, out, _ = program(

@@ -96,7 +96,8 @@ def test_each_report_is_the_one_that_the_program_alone_gets(program, stores):
     assert 'href="programs/cusync_toy/index.html"' in page
     assert page.count("What keeps each slow?</h2>") == 1
     chart = stores.parent / "many" / "plots"
-    assert files(chart) == ["speedups.pdf", "speedups.png", "speedups.svg"]
+    assert files(chart) == ["speedups.pdf", "speedups.svg"]
+    assert "(plots/speedups.svg)" in (stores.parent / "many" / "suite.md").read_text()
 
 
 def test_a_broken_program_is_a_row_that_says_why_and_the_exit_code_is_1(program, stores):

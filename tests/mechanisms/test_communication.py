@@ -263,8 +263,11 @@ def test_rows_are_a_share_of_the_ideal_where_there_are_collectives(tmp_path):
     names = ["serial", "c3-first", "dataflow", "stream-k", "ideal"]
     comparison = compare_mechanisms(scenario, [4], find_mechanisms(names))
     for row in comparison.outcomes:
-        gain = (row.overlap_speedup - 1) / (44 / 24 - 1)
-        assert row.share_of_ideal == pytest.approx(gain)
+        if row.mechanism == "ideal":  # that of unlimited SMs, which beats this one
+            assert row.share_of_ideal is None
+        else:
+            gain = (row.overlap_speedup - 1) / (44 / 24 - 1)
+            assert row.share_of_ideal == pytest.approx(gain)
     against = {row.mechanism: row.against for row in comparison.outcomes}
     assert against.pop("serial") == against.pop("c3-first") == "block"
     assert against.pop("stream-k") == "work"

@@ -184,6 +184,14 @@ def test_a_table_without_rows_says_so(form, expected):
     assert json.loads(render(report, "json"))["t"] == []
 
 
+@pytest.mark.parametrize("cell", ["", "two words"])
+def test_a_column_that_wraps_may_be_empty(cell):
+    columns = [TEXT, Column.text("where", "where", wraps=True)]
+    text = render(a_table(columns, [("x" * 200, cell)]), "table")
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert cell in text
+
+
 def test_omitted_rows_are_counted():
     assert "1 more row: look there" in render(
         a_table([TEXT], [("a",)], omitted=1, more="look there"), "markdown"
