@@ -121,7 +121,7 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
 
 
 _TWO = 2
-_NOT_SHARED = {"mechanisms", "hypothetical", "costs", "jobs", "scheduler"}
+_NOT_SHARED = {"mechanisms", "hypothetical", "costs", "jobs", "scheduler", "wall"}
 
 
 def _share_report(stores: tuple[Path, ...], options: Mapping[str, Any]) -> Report:

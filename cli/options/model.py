@@ -170,7 +170,22 @@ def scenario_of(store: Store | Path, options: Mapping[str, Any]) -> Scenario:
         wall_us=options.get("wall"),
     )
     opened = Store(store) if isinstance(store, Path) else store
-    return Scenario.of_store(opened, request, tell=warn)
+    scenario = Scenario.of_store(opened, request, tell=warn)
+    if scenario.fit is None:
+        _refuse_without_times(opened.path, options)
+    return scenario
+
+
+def _refuse_without_times(store: Path, options: Mapping[str, Any]) -> None:
+    """Refuse what chooses among measured times, where a store has none."""
+    from depgraph.errors import ModelError
+
+    chosen = [n for n in ("device", "process", "context", "stream") if options[n] is not None]
+    chosen += ["iteration"] * (options["iteration"] != "median")
+    chosen += ["measured-sms"] * (options["measured_sms"] is not None)
+    if chosen:
+        message = f"{store}: --{chosen[0]} needs measured times, with --timing or recorded"
+        raise ModelError(message)
 
 
 def gpu_of(options: Mapping[str, Any]) -> str | Path | None:

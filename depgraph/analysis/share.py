@@ -68,6 +68,9 @@ class Sharing:
 
     names: tuple[str, str]
     unit: str
+    gpu: str
+    dependences: str  # kinds that count, such as "RAW,WAR,WAW"
+    has_contention: bool  # whether predictions count it
     rows: tuple[Shared, ...]
     assumptions: tuple[str, ...]
 
@@ -91,7 +94,15 @@ def share_gpu(
             )  # fmt: skip
             rows.append(Shared(size, way.label, fixed, _predicted(way, alone, *programs)))
             notes |= dict.fromkeys(rules.assumptions)
-    return Sharing((first[0], second[0]), one.unit, tuple(rows), tuple(notes))
+    return Sharing(
+        names=(first[0], second[0]),
+        unit=one.unit,
+        gpu=one.resources.gpu.name,
+        dependences=both.dependences,
+        has_contention=both.sharing is not None,
+        rows=tuple(rows),
+        assumptions=tuple(notes),
+    )
 
 
 def _times(

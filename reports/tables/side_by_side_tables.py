@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.shared_gpu import BLOCKS
-from depgraph.reports.tables.table import Column, Report, Table, common, show_count
+from depgraph.reports.tables.table import Column, Report, Table, common, facts_of, show_count
 from depgraph.system.text import show_factor, show_number, show_percent, size_text
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ def share_report(sharing: Sharing) -> Report:
     """Describe what two programs side by side take, and how much longer each of them."""
     fixed = _share_table(sharing, "share", "Fixed durations", sharing.unit, sharing.rows)
     rows = [replace(row, times=row.predicted_us) for row in sharing.rows if row.predicted_us]
-    title = "Predicted, with contention and launches"
+    title = f"Predicted, with {'contention and ' * sharing.has_contention}launches"
     predicted = _share_table(sharing, "predicted_share", title, "us", rows)
     return Report(
         "share",
-        {"programs": list(sharing.names), "unit": sharing.unit},
+        {"programs": list(sharing.names), **facts_of(sharing, "unit", "gpu", "dependences")},
         headline=_headline(sharing),
         brief=_headline(sharing),
         tables=[table.at_first(len(table.rows)) for table in (fixed, predicted) if table.rows],
@@ -35,6 +35,7 @@ def share_report(sharing: Sharing) -> Report:
                 "beside the other program over time alone, launched in the same way (streams, "
                 "partition: one kernel after another on all SMs; blocks: dataflow)"
             ),
+            f"dependences: {sharing.dependences}",
             *sharing.assumptions,
         ],
         csv_table=fixed,

@@ -305,7 +305,14 @@ def test_programs_of_a_suite_share_a_gpu_each_with_its_own_times(program, sample
     for row in (*found["share"], *found["predicted_share"]):
         assert min(row["first_slowdown"], row["second_slowdown"]) >= 1
     itself = "bound", sample_store.path, sample_store.path, "--share", "streams", "--sms", 132
-    assert " us in turn" in program(*itself, "--timing", times).out
+    shown = program(*itself, "--timing", times).out
+    assert " us in turn" in shown
+    assert "\nPredicted, with contention and launches\n" in shown
+    without = "--contention", "none", "--deps", "raw"
+    shown = program(*itself, "--timing", times, *without).out
+    assert "\nPredicted, with launches\n" in shown
+    found = json.loads(program(*itself, "--timing", times, *without, "--format", "json").out)
+    assert (found["gpu"], found["dependences"]) == ("H100 SXM", "RAW")
     pair.write_text(pair.read_text() + "sms = 8\n")
     assert "slow: sms is of all programs here: give --sms" in program(*words).err
 
@@ -330,6 +337,7 @@ def test_what_ifs_hold_for_both_that_share_a_gpu(program, sample_store):
         ),
         (["b", "--share", "blocks", "--timing", "t"], "--timing is of one program: state it"),
         (["b", "--share", "blocks", "--mechanism", "pdl"], "--mechanism does not go with --share"),
+        (["b", "--share", "blocks", "--wall", "2ms"], "--wall does not go with --share"),
     ],
 )
 def test_what_does_not_go_with_sharing_is_refused(program, words, message):

@@ -279,6 +279,13 @@ def test_a_choice_that_is_not_there_is_one_line(run, words, message):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [("--stream", 7), ("--iteration", 2), ("--measured-sms", 80)])
+def test_what_chooses_among_times_needs_some(run, words):
+    code, _, err = run("bound", "--sms", 8, *words)
+    assert code == 1
+    assert f"{words[0]} needs measured times, with --timing or recorded" in err
+
+
 def test_the_critical_path_is_in_microseconds(answer):
     found = answer("show", "path", "--timing", PROFILE)
     assert found["unit"] == "us"
