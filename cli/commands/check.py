@@ -49,9 +49,12 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
     from depgraph.cli.progress import input_progress
     from depgraph.extraction.check import check_trace
     from depgraph.parsers import open_trace
+    from depgraph.parsers.workload import is_workload
     from depgraph.reports.tables.trace_reports import check_report
     from depgraph.system.workers import Threads
 
+    if described := next(filter(is_workload, trace), None):
+        raise click.UsageError(f"{described} describes a program: extract says what is wrong in it")
     opened = open_trace(trace, allow_outside=options["allow_outside"])
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
         checkup = check_trace(

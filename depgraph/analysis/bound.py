@@ -14,6 +14,7 @@ from depgraph.analysis.outcome import Bound, Outcome, Paths, launch_costs, limit
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.program import Communication
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
@@ -48,6 +49,7 @@ class Basis:
     # other in predictions
     launches_cost: bool
     has_contention: bool
+    has_collectives: bool  # whether some of its kernels communicate over links
     measured: MeasuredSchedule | None  # how the program ran when it was profiled
     # assumptions, uncertain: what times and limits rest on; what of the dependences is not certain
     assumptions: tuple[str, ...]
@@ -71,6 +73,7 @@ class Basis:
             known_kinds=",".join(kind for kind in KIND_NAMES if kind in graph.known_kinds),
             launches_cost=not scenario.launch.is_off,
             has_contention=scenario.sharing is not None,
+            has_collectives=bool(Communication.from_metadata(scenario.metadata).collectives),
             measured=scenario.measured,
             assumptions=scenario.assumptions,
             uncertain=tuple(scenario.uncertainty.notes),

@@ -143,6 +143,11 @@ def _assumed(basis: Basis) -> list[str]:
         )
     if basis.gpu_is_assumed:
         lines.append(f"No GPU is named: the limits of {basis.gpu} are assumed (--gpu).")
+    if basis.has_collectives:
+        lines.append(
+            "Graphs are predicted as if links had no limit: the rows c3 of bound --mechanism all "
+            "count them."
+        )
     return lines
 
 

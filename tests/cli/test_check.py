@@ -5,6 +5,7 @@ import lzma
 
 import pytest
 from click.testing import CliRunner
+from published import WORKLOADS
 
 from depgraph.cli import main
 from depgraph.cli.commands.check import command
@@ -238,3 +239,9 @@ def test_what_most_kernels_have_is_said_once(program):
     assert len(out.splitlines()) <= 25
     rows = json.loads(program("check", sample_path(), "--format", "json").out)["kernels"]
     assert sum("registers per thread unknown" in row["remarks"] for row in rows) == 24
+
+
+def test_a_described_program_is_no_trace_to_check(program):
+    done = program("check", WORKLOADS / "conccl.toml")
+    assert done.code == 2
+    assert "conccl.toml describes a program: extract says what is wrong in it" in done.err

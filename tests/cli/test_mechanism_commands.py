@@ -34,6 +34,14 @@ def rows(text):
     return {row["mechanism"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+def test_predictions_that_know_nothing_of_links_say_so(program, store, tmp_path):
+    path = tmp_path / "c3.out"
+    assert program("extract", WORKLOADS / "flashoverlap.toml", "-o", path, "-q").code == 0
+    said = "Graphs are predicted as if links had no limit"
+    assert said in program("bound", path, "--sms", 132).out
+    assert said not in program("bound", store, "--sms", 132).out
+
+
 def test_no_column_of_csv_is_there_twice(program, store):
     """With predictions, which a described program has: its durations are times."""
     _, out, _ = program("bound", store, "--sms", 80, "--mechanism", "serial", "--format", "csv")
