@@ -212,7 +212,10 @@ class Runs:
 
     def rounding(self, function: Sequence[Sequence[Result]], place: int, spread: Any) -> Any:
         """Return by how much a call's results move where its inputs are rounded."""
-        # A sum that is zero but for rounding is something else wherever one is rounded otherwise.
+        # A sum that is zero but for rounding is something else wherever one is rounded otherwise:
+        # gradients are such, and what they change. What is returned is compared as it is.
+        if not self._plain.gradients:
+            return None
         left = function[place - 1] if place and not self._draws else ()
         try:
             self._begin(left)
@@ -221,11 +224,16 @@ class Runs:
                 (self._rounded(place, times, left), self._rounded(place, times, left))
                 for times in range(1 + _ROUNDINGS)
             )
-            return moved(function[place], runs, spread, begun)
+            found = moved(function[place], runs, spread, begun)
         except RuntimeError:  # no memory for it, or nothing more that it takes from somewhere
             return None
         finally:
             self._prepared.undo()
+        names = [each.name.partition(" ")[0] for each in function[place]]
+        return found and [
+            None if name in {"output", "argument"} else slack
+            for name, slack in zip(names, found, strict=True)
+        ]
 
     def _begin(self, left: Sequence[Result]) -> None:
         """Let the function's next run begin with what another has left, if with anything."""

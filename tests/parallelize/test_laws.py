@@ -301,9 +301,9 @@ def test_whole_and_short_numbers_are_not_rounded():
 
 
 class Rerun:
-    """A function that is run again, on the CPU, with its inputs rounded."""
+    """A function that is run again, on the CPU, with its inputs rounded; it leaves gradients."""
 
-    def __init__(self, function, state=()):
+    def __init__(self, function, state=(), *, also_returns=False):
         self.state = [(str(i), tensor) for i, tensor in enumerate(state)]
         then = [tensor.clone() for tensor in state]
 
@@ -313,13 +313,23 @@ class Rerun:
 
         generator = torch.Generator().manual_seed(0)
         self.inputs = [torch.randn(256, 32, generator=generator) for _ in range(3)]
+        plain = SimpleNamespace(gradients=[])
+
+        def run(x):
+            made = function(x)
+            made = made if isinstance(made, (tuple, list)) else [made]
+            for place, gradient in enumerate(made):
+                if place == len(plain.gradients):
+                    plain.gradients.append((SimpleNamespace(), None))
+                plain.gradients[place][0].grad = gradient
+            return made if also_returns else ()
+
         prepared = SimpleNamespace(
             arguments=Arguments(self.inputs[:1], gpu="cpu"),
-            function=function,
+            function=run,
             undo=undo,
             draws=lambda _: False,
         )
-        plain = SimpleNamespace(gradients=[])
         self.runs = Runs(prepared, plain, self.state, [[x] for x in self.inputs])
         undo()
         self.left = [self.runs._called([x.clone()]) for x in self.inputs]
@@ -356,6 +366,15 @@ def test_a_step_of_nothing_but_rounding_may_be_another_one():
     assert other_changes(begun, mine, rerun.left[0], more) == ""
     mine[0].tensor.mul_(1.02)
     assert not_close(mine, rerun.left[0], more)
+
+
+def test_what_is_returned_is_compared_as_it_is():
+    """An input on a grid, as a picture of bytes: less is the step below."""
+    rerun = Rerun(lambda x: (x * 255).round().div(255).mul(255).floor() + 5, also_returns=True)
+    returned, gradient, argument = rerun.moves(0)
+    assert returned is None
+    assert argument is None
+    assert gradient.max() > 0
 
 
 @pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 0.0, 1.0), (0.0, 1.0, 2.0), (0, 0, 0, 1)])
