@@ -187,6 +187,17 @@ void host_function() {
     send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, &data);
 }
 
+void copy(int id, std::vector<const void*> given, CUresult result = CUDA_SUCCESS) {
+    Sanitizer_CallbackData data{};
+    data.context = context;
+    data.functionParams = given.data();
+    data.functionReturnValue = &result;
+    for (const auto site : {SANITIZER_API_ENTER, SANITIZER_API_EXIT}) {
+        data.callbackSite = site;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
+    }
+}
+
 CUresult& state() {
     static CUresult value = CUDA_SUCCESS;
     return value;
@@ -302,14 +313,25 @@ const std::map<std::string, std::function<void()>> programs = {
         CUDA_MEMCPY2D of_rows{};
         CUDA_MEMCPY3D of_array{};
         of_array.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-        const void* given = &of_rows;
-        Sanitizer_CallbackData data{};
-        data.callbackSite = SANITIZER_API_ENTER;
-        data.context = context;
-        data.functionParams = &given;
-        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, &data);
-        given = &of_array;
-        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, &data);
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, {&of_rows, nullptr});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {&of_array});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5001)});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5ca0)});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {nullptr, nullptr, nullptr, nullptr, nullptr});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {nullptr}, CUDA_ERROR_INVALID_VALUE);
+    }},
+    {"a graph that copies an array", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        for (const auto [handle, address] : {std::pair{0, 0}, {0, 16}, {0x500, 16}}) {
+            Sanitizer_GraphNodeLaunchData data{};
+            data.nodeType = CU_GRAPH_NODE_TYPE_MEMCPY;
+            data.node = reinterpret_cast<CUgraphNode>(handle);
+            data.memcpyData.srcAddress = data.memcpyData.dstAddress = address;
+            data.memcpyData.apiContext = data.memcpyData.srcContext = data.memcpyData.dstContext = context;
+            send(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
+        }
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
     }},
     {"a kernel without a name", [] {
         auto data = launch_data("a");
@@ -422,7 +444,10 @@ SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, 
     memcpy(to, from, bytes);
     return SANITIZER_SUCCESS;
 }
-SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream, Sanitizer_StreamHandle* handle) { *handle = reinterpret_cast<Sanitizer_StreamHandle>(0x2000); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream stream, Sanitizer_StreamHandle* handle) {
+    *handle = reinterpret_cast<Sanitizer_StreamHandle>(stream == nullptr ? 0x2000 : reinterpret_cast<uintptr_t>(stream));
+    return SANITIZER_SUCCESS;
+}
 SanitizerResult sanitizerGetResultString(SanitizerResult, const char** text) { *text = "an error"; return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle, CUfunction, Sanitizer_StreamHandle, const void* data) {
     table = static_cast<Launch*>(const_cast<void*>(data));

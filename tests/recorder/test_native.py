@@ -52,6 +52,7 @@ int cuGraphNodeGetDependencies_v2(long node, long *before, char (*ports)[8], lon
 }
 int cuGraphNodeGetType(long node, int *type) { *type = node == 0x110 ? 4 : 0; return 0; }
 int cuGraphChildGraphNodeGetGraph(long node, long *graph) { *graph = 0x20; return 0; }
+int cuGraphMemcpyNodeGetParams(long node, int *what) { what[8] = node == 0x500 ? 3 : 2; return 0; }
 """
 
 pytestmark = pytest.mark.skipif(None in NEEDED, reason="this needs: g++, CUDA, Compute Sanitizer")
@@ -180,10 +181,22 @@ def test_what_is_mapped_is_told(run, tmp_path):
     assert told == [("map", 1 << 21, 7), ("multicast", None, 9), ("multicast", None, 9)]
 
 
-def test_a_copy_of_an_array_is_opaque(run):
-    """The API tells nothing of it."""
+def test_a_copy_of_an_array_is_opaque(run, tmp_path):
+    """The API tells nothing of it; one that fails, or is captured, is none."""
     found, _ = run("copies of rows and of an array")
-    assert found == [A, ("(a copy of an array)", None, None)]
+    copy = ("(a copy of an array)", None, None)
+    assert found == [A, copy, copy, copy]
+    (left,) = read_raw_recordings(tmp_path)
+    stream_of = [event["stream"] for event in left.events if event["event"] == "opaque"]
+    assert stream_of == [0, 1, 2]  # the default one, that of the copy, and that of the thread
+
+
+def test_a_copy_of_an_array_by_a_node_of_a_graph_is_opaque(run, tmp_path):
+    found, _ = run("a graph that copies an array")
+    copy = ("(a copy of an array)", None, None)
+    assert found == [A, copy, copy]
+    (left,) = read_raw_recordings(tmp_path)
+    assert [event["from"] for event in left.events if event["event"] == "copy"] == [16]
 
 
 def test_a_kernel_may_have_no_name(run):

@@ -165,12 +165,33 @@ void note_opaque(const char* name, CUcontext context, Sanitizer_StreamHandle str
         + field("stream", stream_of(context, stream)) + field("context", number_of(context)));
 }
 
+constexpr auto COPY_OF_ARRAY = "(a copy of an array)";  // which has no addresses
+
+template <class What>
+bool has_array(const void* copy) {
+    const auto* what = static_cast<const What*>(copy);
+    return what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY;
+}
+
+// Tell whether a node of a graph copies from or to an array, of which the API tells nothing.
+bool copies_array(const Sanitizer_GraphNodeLaunchData* data) {
+    CUDA_MEMCPY3D what{};
+    return data->memcpyData.srcAddress == 0 || data->memcpyData.dstAddress == 0
+        || (get_copy != nullptr && get_copy(data->node, &what) == CUDA_SUCCESS && has_array<CUDA_MEMCPY3D>(&what));
+}
+
 void on_node(const Sanitizer_GraphNodeLaunchData* data) {
     if (data->isGraphUpload) return;
     node = data->node;
     switch (static_cast<int>(data->nodeType)) {
     case CU_GRAPH_NODE_TYPE_KERNEL: begin(&data->launchData, true); break;
-    case CU_GRAPH_NODE_TYPE_MEMCPY: note_copy(&data->memcpyData); break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        if (copies_array(data)) {
+            note_opaque(COPY_OF_ARRAY, current.context, current.handle);
+        } else {
+            note_copy(&data->memcpyData);
+        }
+        break;
     case CU_GRAPH_NODE_TYPE_MEMSET: note_memset(&data->memsetData); break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: note_memory("alloc", &data->memAllocData); break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
@@ -261,14 +282,6 @@ struct MulticastBind {  // and what more these calls are given
     CUmemGenericAllocationHandle multicast;
 };
 
-struct CopyOfRows {
-    const CUDA_MEMCPY2D* what;
-};
-
-struct CopyOfSlices {
-    const CUDA_MEMCPY3D* what;
-};
-
 struct EventQuery {
     CUevent event;
 };
@@ -282,13 +295,57 @@ struct LaunchHostFunction {
     CUstream stream;
 };
 
-// Note a copy from or to an array, of which the API tells nothing, and which has no addresses.
-template <class Parameters>
-void note_copy_of_array(const Sanitizer_CallbackData* data) {
-    const auto* what = static_cast<const Parameters*>(data->functionParams)->what;
-    if (what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-        note_opaque("(a copy of an array)", data->context, nullptr);
-    }
+// A call that may copy from or to an array, and in which stream.
+struct CopyCall {
+    bool (*is_of_array)(const void* first);  // of what it is given
+    int stream = 0;             // place among that; 0 for none
+    bool is_of_thread = false;  // each thread has a default stream of its own
+};
+
+constexpr auto OF_ROWS = has_array<CUDA_MEMCPY2D>;
+constexpr auto OF_SLICES = has_array<CUDA_MEMCPY3D>;
+constexpr auto BETWEEN_GPUS = has_array<CUDA_MEMCPY3D_PEER>;
+bool of_array(const void*) { return true; }
+
+const auto& COPIES = *new std::map<Sanitizer_CallbackId, CopyCall>{
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, {OF_ROWS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds, {OF_ROWS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2, {OF_ROWS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, {OF_ROWS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, {OF_ROWS, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz, {OF_ROWS, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {OF_SLICES}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, {OF_SLICES, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {OF_SLICES, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz, {OF_SLICES, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeer, {BETWEEN_GPUS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeer_ptds, {BETWEEN_GPUS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeerAsync, {BETWEEN_GPUS, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeerAsync_ptsz, {BETWEEN_GPUS, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2, {of_array, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {of_array, 4, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2, {of_array, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2_ptsz, {of_array, 4, true}},
+};
+
+// Note a copy from or to an array in its stream; one that is captured is a node of a graph.
+void note_copy_of_array(const CopyCall& copy, const Sanitizer_CallbackData* data) {
+    const auto* given = static_cast<void* const*>(data->functionParams);  // each of 8 bytes
+    if (!copy.is_of_array(given[0])) return;
+    auto stream = copy.stream > 0 ? static_cast<CUstream>(given[copy.stream]) : nullptr;
+    if (stream == nullptr && copy.is_of_thread) stream = CU_STREAM_PER_THREAD;
+    if (is_captured(stream)) return;
+    note_opaque(COPY_OF_ARRAY, data->context, handle_of(data->context, stream));
 }
 
 template <class Parameters>
@@ -325,7 +382,10 @@ void on_done(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         note_host_function(data->context, is_own ? CU_STREAM_PER_THREAD : given->stream);
         break;
     }
-    default: break;
+    default: {
+        const auto copy = COPIES.find(id);
+        if (copy != COPIES.end()) note_copy_of_array(copy->second, data);
+    }
     }
 }
 
@@ -377,29 +437,6 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         say("\"event\": \"multicast\"" + field("memory", given->multicast));
         break;
     }
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz:
-        note_copy_of_array<CopyOfRows>(data);
-        break;
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz:
-        note_copy_of_array<CopyOfSlices>(data);
-        break;
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2:
-        note_opaque("(a copy of an array)", data->context, nullptr);
-        break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
@@ -501,6 +538,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(get_dependencies, "cuGraphNodeGetDependencies_v2");
     find(get_node_type, "cuGraphNodeGetType");
     find(get_child, "cuGraphChildGraphNodeGetGraph");
+    find(get_copy, "cuGraphMemcpyNodeGetParams");
     find(error_name, "cuGetErrorName");
     if (query == nullptr || push_context == nullptr || pop_context == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
@@ -511,6 +549,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
                               SANITIZER_CB_DOMAIN_BATCH_MEMOP, SANITIZER_CB_DOMAIN_EVENTS}) {
         worked(sanitizerEnableDomain(1, subscriber, domain), "listening");
     }
+    const auto listen = [&](Sanitizer_CallbackId id) {
+        worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
+    };
     for (const auto id :
          {SANITIZER_CBID_DRIVER_API_cuLaunchKernel, SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx,
@@ -519,15 +560,6 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2,
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
 #ifndef DEPGRAPH_NO_TILES
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
@@ -539,7 +571,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
-        worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
+        listen(id);
     }
+    for (const auto& [id, copy] : COPIES) listen(id);
     return 1;
 }
