@@ -1,6 +1,7 @@
 """The native recorder without a GPU: a driver that only calls it (fake_driver.cpp)."""
 
 import os
+import re
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -72,6 +73,21 @@ def fake_driver(tmp_path_factory):
     command = [compiler, *options, *sources, "-o", str(folder / "program"), "-ldl"]
     subprocess.run(command, check=True)
     return folder / "program"
+
+
+# Names that API 12.9, 13.1 or both do not have.
+NEWER = re.compile(
+    "TMA_LOAD|CBID_MEMCPY_BATCH_|BATCH_MEMOP_WAIT|_v2 += 8[23]|_v2_ptsz += 8[23]|FLAG_SCOPE_"
+)
+
+
+def test_an_older_api_will_do_without_loads_of_tiles(tmp_path):
+    for header in (TOOLKIT.sanitizer / "include").glob("*.h"):
+        lines = header.read_text().splitlines(keepends=True)
+        (tmp_path / header.name).write_text("".join(x for x in lines if not NEWER.search(x)))
+    includes = [f"-I{folder}" for folder in (tmp_path, NATIVE, TOOLKIT.headers)]
+    options = ["-std=c++17", "-fsyntax-only", "-DDEPGRAPH_NO_TILES", *includes]
+    subprocess.run([str(TOOLKIT.compiler), *options, str(NATIVE / "recorder.cpp")], check=True)
 
 
 @pytest.fixture

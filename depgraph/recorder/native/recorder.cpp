@@ -18,6 +18,9 @@
 namespace {
 
 constexpr size_t MOST_CODE = 128 * MIB;
+// By number, since older versions of the API have no names for them (and call with none of them):
+constexpr Sanitizer_CallbackId BATCHED_COPY = 2;    // SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING
+constexpr Sanitizer_CallbackId WAIT_ON_MEMORY = 2;  // SANITIZER_CBID_BATCH_MEMOP_WAIT_BEGIN
 
 using Patch = std::pair<Sanitizer_InstructionId, const char*>;
 
@@ -244,7 +247,7 @@ void on_memory_operation(Sanitizer_CallbackId id, const Sanitizer_BatchMemopData
         written.elementSize = data->type == SANITIZER_BATCH_MEMOP_TYPE_64B ? 8 : 4;
         note_memset(&written);
     } else {
-        const bool waits = id == SANITIZER_CBID_BATCH_MEMOP_WAIT_BEGIN;
+        const bool waits = id == WAIT_ON_MEMORY;
         note_opaque(waits ? "(a stream that waits on memory)" : "(a stream that adds to memory)",
                     data->context, data->hStream);
     }
@@ -458,7 +461,7 @@ void SANITIZERAPI on_event(
         note_event(id, static_cast<const Sanitizer_EventData*>(data));
         break;
     case SANITIZER_CB_DOMAIN_MEMCPY:
-        if (id == SANITIZER_CBID_MEMCPY_STARTING || id == SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING) {
+        if (id == SANITIZER_CBID_MEMCPY_STARTING || id == BATCHED_COPY) {
             note_copy(static_cast<const Sanitizer_MemcpyData*>(data));
         }
         break;
