@@ -176,7 +176,7 @@ void query_event(uintptr_t number, CUresult result) {
     send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuEventQuery, &data);
 }
 
-void host_function() {
+void host_function(int id = SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc) {
     CUstream given = nullptr;
     CUresult result = CUDA_SUCCESS;
     Sanitizer_CallbackData data{};
@@ -184,7 +184,7 @@ void host_function() {
     data.context = context;
     data.functionParams = &given;
     data.functionReturnValue = &result;
-    send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, &data);
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
 }
 
 void copy(int id, std::vector<const void*> given, CUresult result = CUDA_SUCCESS) {
@@ -318,6 +318,12 @@ const std::map<std::string, std::function<void()>> programs = {
         copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5001)});
         copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5ca0)});
         copy(SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {nullptr, nullptr, nullptr, nullptr, nullptr});
+        CUDA_MEMCPY3D_BATCH_OP batch[2]{};
+        const auto two = reinterpret_cast<void*>(2), stream = reinterpret_cast<void*>(0x5001);
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {two, batch, nullptr, stream});
+        batch[1].src.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {two, batch, nullptr, stream});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync, {batch + 1, nullptr, stream});
         copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {nullptr}, CUDA_ERROR_INVALID_VALUE);
     }},
     {"a graph that copies an array", [] {
@@ -369,6 +375,7 @@ const std::map<std::string, std::function<void()>> programs = {
         query_event(70, CUDA_SUCCESS);
         event(SANITIZER_CBID_EVENTS_SYNCHRONIZE, 70);
         host_function();
+        host_function(SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz);
         synchronize(SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, 0x5002);
         synchronize(SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, 0);
         graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);

@@ -171,8 +171,7 @@ void note_opaque(const char* name, CUcontext context, Sanitizer_StreamHandle str
 constexpr auto COPY_OF_ARRAY = "(a copy of an array)";  // which has no addresses
 
 template <class What>
-bool has_array(const void* copy) {
-    const auto* what = static_cast<const What*>(copy);
+bool has_array(const What* what) {
     return what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY;
 }
 
@@ -180,7 +179,7 @@ bool has_array(const void* copy) {
 bool copies_array(const Sanitizer_GraphNodeLaunchData* data) {
     CUDA_MEMCPY3D what{};
     return data->memcpyData.srcAddress == 0 || data->memcpyData.dstAddress == 0
-        || (get_copy != nullptr && get_copy(data->node, &what) == CUDA_SUCCESS && has_array<CUDA_MEMCPY3D>(&what));
+        || (get_copy != nullptr && get_copy(data->node, &what) == CUDA_SUCCESS && has_array(&what));
 }
 
 void on_node(const Sanitizer_GraphNodeLaunchData* data) {
@@ -298,17 +297,40 @@ struct LaunchHostFunction {
     CUstream stream;
 };
 
+// Of calls for which each thread has a default stream of its own.
+CUstream own(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
 // A call that may copy from or to an array, and in which stream.
 struct CopyCall {
-    bool (*is_of_array)(const void* first);  // of what it is given
+    bool (*is_of_array)(void* const* given);
     int stream = 0;             // place among that; 0 for none
-    bool is_of_thread = false;  // each thread has a default stream of its own
+    bool is_of_thread = false;  // its default stream
 };
 
-constexpr auto OF_ROWS = has_array<CUDA_MEMCPY2D>;
-constexpr auto OF_SLICES = has_array<CUDA_MEMCPY3D>;
-constexpr auto BETWEEN_GPUS = has_array<CUDA_MEMCPY3D_PEER>;
-bool of_array(const void*) { return true; }
+template <class What>
+bool first_has_array(void* const* given) {
+    return has_array(static_cast<const What*>(given[0]));
+}
+
+constexpr auto OF_ROWS = first_has_array<CUDA_MEMCPY2D>;
+constexpr auto OF_SLICES = first_has_array<CUDA_MEMCPY3D>;
+constexpr auto BETWEEN_GPUS = first_has_array<CUDA_MEMCPY3D_PEER>;
+bool of_array(void* const*) { return true; }
+
+#ifndef DEPGRAPH_NO_TILES
+bool is_of_array(const CUDA_MEMCPY3D_BATCH_OP& copy) {
+    return copy.src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || copy.dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+}
+
+bool with_attributes(void* const* given) {
+    return is_of_array(*static_cast<const CUDA_MEMCPY3D_BATCH_OP*>(given[0]));
+}
+
+bool of_batch(void* const* given) {
+    const auto* all = static_cast<const CUDA_MEMCPY3D_BATCH_OP*>(given[1]);
+    return std::any_of(all, all + reinterpret_cast<size_t>(given[0]), is_of_array);
+}
+#endif
 
 const auto& COPIES = *new std::map<Sanitizer_CallbackId, CopyCall>{
     {SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, {OF_ROWS}},
@@ -339,14 +361,22 @@ const auto& COPIES = *new std::map<Sanitizer_CallbackId, CopyCall>{
     {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {of_array, 4, true}},
     {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2, {of_array, 4}},
     {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2_ptsz, {of_array, 4, true}},
+#ifndef DEPGRAPH_NO_TILES
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync, {of_batch, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_ptsz, {of_batch, 4, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {of_batch, 3}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2_ptsz, {of_batch, 3, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync, {with_attributes, 2}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync_ptsz, {with_attributes, 2, true}},
+#endif
 };
 
 // Note a copy from or to an array in its stream; one that is captured is a node of a graph.
 void note_copy_of_array(const CopyCall& copy, const Sanitizer_CallbackData* data) {
     const auto* given = static_cast<void* const*>(data->functionParams);  // each of 8 bytes
-    if (!copy.is_of_array(given[0])) return;
+    if (!copy.is_of_array(given)) return;
     auto stream = copy.stream > 0 ? static_cast<CUstream>(given[copy.stream]) : nullptr;
-    if (stream == nullptr && copy.is_of_thread) stream = CU_STREAM_PER_THREAD;
+    if (copy.is_of_thread) stream = own(stream);
     if (is_captured(stream)) return;
     note_opaque(COPY_OF_ARRAY, data->context, handle_of(data->context, stream));
 }
@@ -379,12 +409,18 @@ void on_done(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc:
-    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz: {
-        const auto* given = static_cast<const LaunchHostFunction*>(data->functionParams);
-        const bool is_own = given->stream == nullptr && id == SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz;
-        note_host_function(data->context, is_own ? CU_STREAM_PER_THREAD : given->stream);
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2:
+#endif
+        note_host_function(data->context, static_cast<const LaunchHostFunction*>(data->functionParams)->stream);
         break;
-    }
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz:
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz:
+#endif
+        note_host_function(
+            data->context, own(static_cast<const LaunchHostFunction*>(data->functionParams)->stream));
+        break;
     default: {
         const auto copy = COPIES.find(id);
         if (copy != COPIES.end()) note_copy_of_array(copy->second, data);
@@ -566,6 +602,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
 #ifndef DEPGRAPH_NO_TILES
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
+          SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz,
 #endif
           SANITIZER_CBID_DRIVER_API_cuEventQuery, SANITIZER_CBID_DRIVER_API_cuGraphInstantiate,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2,
