@@ -7,7 +7,6 @@ are those of `recorded.json` and `launching.json` there.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any
 from pages import replace_tables
 
 from depgraph.reports.plots.style import Plot, house_style, label_rows, save
+from depgraph.samples.suite import summaries
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "suite.md"
-SUITE = ROOT / "samples" / "suite"
 LOW, HIGH = 3, 7  # of ten levels
 MECHANISMS = ("cuda-graph", "pdl", "mega(task)", "acs-sw", "acs-hw", "dataflow (oldest-first)")
 ACS_MEAN, ACS_MOST = 1.56, 2.19  # arXiv:2401.12377, abstract
@@ -119,10 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     is_check = parser.parse_args().check
-    rows, launching = (
-        json.loads((SUITE / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("recorded", "launching")
-    )
+    rows, launching = summaries("recorded"), summaries("launching")
     page = PAGE.read_text(encoding="utf-8")
     written = replace_tables(page, table(rows), "suite")
     written = replace_tables(written, launching_table(launching), "launching")

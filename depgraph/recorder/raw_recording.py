@@ -92,12 +92,18 @@ class _Memory:
     """What some contexts have allocated, at any time; others may see it as well."""
 
     def __init__(self, contexts: set[int], events: list[dict[str, Any]]) -> None:
-        owner_of: dict[tuple[int, int], int] = {}
+        there: dict[int, tuple[int, int]] = {}  # by address: bytes, and who allocated them
+        own = set()
         for event in events:
-            if event["event"] == "alloc":
-                owner_of.setdefault((event["address"], event["bytes"]), event["context"])
-        own = sorted(span for span, owner in owner_of.items() if owner in contexts)
-        self._start, size = np.array(own, np.uint64).reshape(-1, 2).T
+            address = event.get("address", 0)
+            known, owner = there.get(address, (0, -1))
+            if event["event"] == "free" and event.get("context") == owner:
+                del there[address]
+            elif event["event"] == "alloc" and event["bytes"] != known:
+                there[address] = event["bytes"], event["context"]
+                if event["context"] in contexts:
+                    own.add((address, event["bytes"]))
+        self._start, size = np.array(sorted(own), np.uint64).reshape(-1, 2).T
         self._end = np.maximum.accumulate(self._start + size)
         self._known: dict[tuple[int, int], bool] = {}  # of tables, which nodes of a graph share
 
@@ -107,11 +113,9 @@ class _Memory:
         if (at, n) not in self._known:
             n_bytes = min(n, max(0, len(raw) - at) // _ROW_BYTES) * _ROW_BYTES
             number = raw[at : at + n_bytes].view(np.uint64)[:: _ROW_BYTES // 8]  # as in table.h
-            is_page = number >> np.uint64(63) == 1
-            start = (number & np.uint64(_NUMBERS)) * np.where(
-                is_page, np.uint64(1024), np.uint64(32)
-            )
-            place = np.searchsorted(self._start, start, "right") - 1
+            size = np.where(number >> np.uint64(63) == 1, np.uint64(1024), np.uint64(32))
+            start = (number & np.uint64(_NUMBERS)) * size
+            place = np.searchsorted(self._start, start + size, "left") - 1
             self._known[at, n] = bool(
                 (place >= 0).any() and (start < self._end[place])[place >= 0].any()
             )

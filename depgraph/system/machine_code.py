@@ -469,7 +469,7 @@ class Kept:
         try:
             head, _, rest = read_ours(path).partition(b"\n")
             digest, _, code = rest.partition(b"\n")
-            if _digest(path, head + code) != digest:
+            if digest_of(path, head + code) != digest:
                 return None
             about = json.loads(head)
         except OSError:
@@ -482,7 +482,7 @@ class Kept:
         """Keep code, and drop what was made of an earlier source."""
         head = json.dumps(made.about).encode()
         path = self._path(types)
-        digest = _digest(path, head + made.code)
+        digest = digest_of(path, head + made.code)
         with suppress(OSError):
             for old in self.folder.glob(f"{self._name}-*"):
                 if not old.name.startswith(f"{self._name}-{self._stamp}"):
@@ -500,7 +500,7 @@ class Kept:
         return self.folder / f"{self._name}-{self._stamp}-{key}{_SUFFIX}"
 
 
-def _digest(path: Path, content: bytes) -> bytes:
+def digest_of(path: Path, content: bytes) -> bytes:
     """Return what tells a file that is whole, and what its name says, from others."""
     return hashlib.sha256(path.name.encode() + content).hexdigest().encode()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,6 +26,7 @@ _PAUSE = 20e-6
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 _TIMES_SPREAD = 8.0
 _TIMES_ROUNDED = 4.0  # in a tensor that varies each number may, by so many of its roundings
+_SAME_CHANGE = 1 / 64  # of what a call changes state by, its repetition may be off
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -210,26 +211,64 @@ def _larger(one: Any, other: Any) -> Any:
 
 def moved(
     first: Sequence[Result],
-    again: Sequence[Result],
-    rounded: Sequence[Sequence[Result]],  # of several runs: one may give the same by chance
-    spread: Any,
+    # of one call, twice with its inputs as they are, then twice each with inputs rounded so and so
+    runs: Iterable[tuple[Sequence[Result], Sequence[Result]]],
+    spread: Sequence[Any] | None,
+    begun: Sequence[Result] = (),  # of the last results: the state that all runs began with
 ) -> list[Any] | None:
     """Return by how much rounding moves results; None where they move by themselves, too."""
-    # Where runs of the function differ by more than those of its graph, something else does it.
-    for new, old, slack in _unlike(again, first, spread):
-        if not (old.tensor.is_floating_point() or old.tensor.is_complex()):
+    found: list[Any] | None = None
+    for times, (one, again) in enumerate(runs):
+        same = [(again, one), (one, first)] if times == 0 else [(again, one)]
+        # Each twice: what counts its calls may be right by chance where inputs are as they were.
+        if not _are_alike(one, first) or any(_other(*two, spread, begun) for two in same):
             return None
-        share = _TIMES_ROUNDED * torch.finfo(old.tensor.dtype).eps
-        usual = share * _magnitudes(old.tensor).norm()
-        usual += 0.0 if slack is None else _TIMES_SPREAD * slack.norm()
-        if bool(_apart(new.tensor, old.tensor).norm() > usual):
-            return None
-    found = spread_of([first, *rounded])
+        if times:
+            found = wider(found, spread_of([first, one]))
     return found and [
         slack if slack is None or slack.dtype is torch.bool
         else slack.nan_to_num(0.0, 0.0, 0.0)  # of what overflows nothing is known
         for slack in found
     ]  # fmt: skip
+
+
+def _are_alike(some: Sequence[Result], others: Sequence[Result]) -> bool:
+    """Tell whether results are of the same shapes and types."""
+    kinds = ([(each.tensor.shape, each.tensor.dtype) for each in all_] for all_ in (some, others))
+    return next(kinds) == next(kinds)
+
+
+def _other(
+    again: Sequence[Result],
+    first: Sequence[Result],
+    spread: Sequence[Any] | None,
+    begun: Sequence[Result],
+) -> bool:
+    """Tell whether a function run again gives something else by more than its graph varies."""
+    if not _are_alike(again, first):
+        return True
+    before = dict(zip(range(len(first) - len(begun), len(first)), begun, strict=True))
+    slacks = spread or [None] * len(first)
+    for place, (new, old, slack) in enumerate(zip(again, first, slacks, strict=True)):
+        if _same_bits(new.tensor, old.tensor):
+            continue
+        if not (old.tensor.is_floating_point() or old.tensor.is_complex()):
+            return True
+        apart = _apart(new.tensor, old.tensor)
+        varies = torch.zeros_like(apart) if slack is None else slack
+        apart = apart.masked_fill(~varies.isfinite(), 0.0)
+        varies = _TIMES_SPREAD * varies.nan_to_num(0.0, 0.0, 0.0)
+        usual = _TIMES_ROUNDED * torch.finfo(old.tensor.dtype).eps * _magnitudes(old.tensor)
+        # Of each number, too: among many that vary, or beside an outlier, one would be hidden.
+        if bool(
+            (apart.norm() > usual.norm() + varies.norm()) | (apart > usual + varies.max()).any()
+        ):
+            return True
+        if place in before:  # of which a step may be less than what rounding is
+            change = _apart(old.tensor, before[place].tensor).norm()
+            if bool(apart.norm() > _SAME_CHANGE * change + varies.norm()):
+                return True
+    return False
 
 
 class Bench:

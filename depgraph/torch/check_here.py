@@ -212,16 +212,40 @@ class Runs:
 
     def rounding(self, function: Sequence[Sequence[Result]], place: int, spread: Any) -> Any:
         """Return by how much a call's results move where its inputs are rounded."""
-        # A sum that is zero but for rounding is something else wherever one is rounded otherwise.
-        found: list[list[Result]] = []
-        for times in range(1 + _ROUNDINGS):
-            leaves = [rounded(leaf, times) for leaf in self.inputs[place]]
+        # A sum that is zero but for rounding is something else wherever one is rounded otherwise:
+        # gradients are such, and what they change. What is returned is compared as it is.
+        if not self._plain.gradients:
+            return None
+        left = function[place - 1] if place and not self._draws else ()
+        try:
+            self._begin(left)
+            begun = copied(self._state)
+            runs = (
+                (self._rounded(place, times, left), self._rounded(place, times, left))
+                for times in range(1 + _ROUNDINGS)
+            )
+            found = moved(function[place], runs, spread, begun)
+        except RuntimeError:  # no memory for it, or nothing more that it takes from somewhere
+            return None
+        finally:
             self._prepared.undo()
-            if place and not self._draws:
-                begin_with(self._state, function[place - 1])
-            found.append(self._called(self._prepared.arguments.alike(leaves)))
+        names = [each.name.partition(" ")[0] for each in function[place]]
+        return found and [
+            None if name in {"output", "argument"} else slack
+            for name, slack in zip(names, found, strict=True)
+        ]
+
+    def _begin(self, left: Sequence[Result]) -> None:
+        """Let the function's next run begin with what another has left, if with anything."""
         self._prepared.undo()
-        return moved(function[place], found[0], found[1:], spread)
+        if left:
+            begin_with(self._state, left)
+
+    def _rounded(self, place: int, times: int, left: Sequence[Result]) -> list[Result]:
+        """Return what the function itself leaves of one call whose inputs are rounded."""
+        self._begin(left)
+        leaves = [rounded(leaf, times) for leaf in self.inputs[place]]
+        return self._called(self._prepared.arguments.alike(leaves))
 
     def _named(
         self, outputs: Any, gradients: Sequence[Any], arguments: Sequence[Any]

@@ -164,8 +164,11 @@ def rounded(leaf: Any, times: int = 1) -> Any:
     made = own_copy(leaf)
     if isinstance(leaf, torch.Tensor) and leaf.dtype in {torch.float32, torch.float64}:
         with torch.no_grad():
+            # Whole and short numbers are exact: indices, masks, steps, where less is another one.
+            is_exact = (made == made.trunc()) | (made == made.bfloat16())
             for _ in range(times):
-                made.copy_(torch.nextafter(made, torch.zeros_like(made)))
+                less = torch.nextafter(made, torch.zeros_like(made))
+                made.copy_(torch.where(is_exact, made, less))
     return made
 
 

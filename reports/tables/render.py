@@ -231,7 +231,7 @@ def _text_table(
         for i, column in enumerate(table.columns):
             if column.wraps:
                 words = (len(word) for row in cells for word in row[i].split())
-                least[i] = max(_LEAST_WRAPPED, max(words, default=0))
+                least[i] = max([_LEAST_WRAPPED, *words])
             elif column.is_text:
                 least[i] = max(len(heads[i]), _LEAST_TEXT)
         widths = _narrowed(widths, least, _excess(widths, width))

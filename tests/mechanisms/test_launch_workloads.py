@@ -1,7 +1,6 @@
 """Programs described from graphs: levels of a search, a thread a vertex."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from depgraph.errors import InputError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.parsers.workload import read_workload
 from depgraph.reproduce.programs import scenario_of
-from depgraph.samples import sample_path
 from depgraph.samples.launches import bfs_levels, main, read_csr, rmat
-from depgraph.samples.suite import launching
+from depgraph.samples.suite import launching, summaries
 from depgraph.scenario.build_scenario import build_scenario
 
 # A star of vertex 0 with 1 to 5, and an edge from 5 to 6.
@@ -149,8 +147,7 @@ def scenario_of_suite(name, folder):
 @pytest.mark.parametrize("name", ["amr", "join_uniform", "mandelbrot", "products"])
 @pytest.mark.jit_only
 def test_programs_of_the_suite_take_what_is_packaged(name, tmp_path):
-    kept = json.loads(sample_path("suite/launching.json").read_text(encoding="utf-8"))
-    (expected,) = (each["cycles"] for each in kept if each["name"] == name)
+    (expected,) = (each["cycles"] for each in summaries("launching") if each["name"] == name)
     program = scenario_of_suite(name, tmp_path)
     found = compare_mechanisms(program, [program.sms], find_mechanisms(list(expected)))
     times = [outcome.makespan for outcome in found.outcomes]

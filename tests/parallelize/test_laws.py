@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from itertools import count, cycle, islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 from depgraph.apply.order import chain, masks_of, reduced  # noqa: E402
 from depgraph.apply.plan import Layout, make_plan  # noqa: E402
+from depgraph.torch.arguments import Arguments  # noqa: E402
 from depgraph.torch.bench import copied, moved, not_close, other_changes  # noqa: E402
+from depgraph.torch.check_here import Runs  # noqa: E402
 from depgraph.torch.checking import Checker, rounded  # noqa: E402
 
 ROWS, COLUMNS = 8, 16
@@ -269,8 +273,9 @@ def test_what_is_nothing_but_rounding_may_be_rounded_in_another_way(counts, is_r
     first, again = results(x, weights), results(x, weights)
     other = copied([("bias", of_nothing_but_rounding(x.flip(1), weights))])
     assert not_close(other, first)
-    others = [results(rounded(x, times), weights) for times in (1, 2, 3)]
-    found = moved(first, again, others, None)
+    runs = [(again, again)]
+    runs += [(r, r) for r in (results(rounded(x, times), weights) for times in (1, 2, 3))]
+    found = moved(first, runs, None)
     assert bool(found is None or not_close(other, first, found)) == is_refused
 
 
@@ -279,9 +284,148 @@ def test_what_is_more_than_rounding_is_noticed_where_that_is_looked_at():
     weights = torch.rand(1024, generator=torch.Generator().manual_seed(1))
     first = copied([("sum", of_nothing_but_rounding(x, weights))])
     other = copied([("sum", of_nothing_but_rounding(rounded(x), weights))])
-    more = moved(first, first, [other], None)
+    more = moved(first, [(first, first), (other, other)], None)
     assert more
     assert not_close(copied([("sum", first[0].tensor * 1.01)]), first, more)
+
+
+def test_whole_and_short_numbers_are_not_rounded():
+    """They may be indices, masks or steps: of a bit less something else is made."""
+    exact = torch.tensor([-3.0, 0.0, 0.5, 7.0, 1001.0, float("inf")])
+    assert torch.equal(rounded(exact, 3), exact)
+    x = torch.rand(64, generator=torch.Generator().manual_seed(0))
+    assert (rounded(x, 3) < x).all()
+    assert (rounded(-x) > -x).all()
+    assert torch.equal(rounded(x.half()), x.half())
+    assert rounded(x[:, None].expand(-1, 4).requires_grad_()).requires_grad
+
+
+class Rerun:
+    """A function that is run again, on the CPU, with its inputs rounded; it leaves gradients."""
+
+    def __init__(self, function, state=(), *, also_returns=False):
+        self.state = [(str(i), tensor) for i, tensor in enumerate(state)]
+        then = [tensor.clone() for tensor in state]
+
+        def undo():
+            for tensor, old in zip(state, then, strict=True):
+                tensor.copy_(old)
+
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = [torch.randn(256, 32, generator=generator) for _ in range(3)]
+        plain = SimpleNamespace(gradients=[])
+
+        def run(x):
+            made = function(x)
+            made = made if isinstance(made, (tuple, list)) else [made]
+            for place, gradient in enumerate(made):
+                if place == len(plain.gradients):
+                    plain.gradients.append((SimpleNamespace(), None))
+                plain.gradients[place][0].grad = gradient
+            return made if also_returns else ()
+
+        prepared = SimpleNamespace(
+            arguments=Arguments(self.inputs[:1], gpu="cpu"),
+            function=run,
+            undo=undo,
+            draws=lambda _: False,
+        )
+        self.runs = Runs(prepared, plain, self.state, [[x] for x in self.inputs])
+        undo()
+        self.left = [self.runs._called([x.clone()]) for x in self.inputs]
+        undo()
+
+    def moves(self, place, spread=None):
+        """Return by how much rounding moves a call's results."""
+        return self.runs.rounding(self.left, place, spread)
+
+
+def gradients_before_a_normalisation(x, weight, bias):
+    weight, bias = (each.clone().requires_grad_() for each in (weight, bias))
+    made = torch.nn.functional.batch_norm(x @ weight + bias, None, None, training=True)
+    return torch.autograd.grad((made.relu() * torch.arange(16)).sin().sum(), [weight, bias])
+
+
+def test_a_step_of_nothing_but_rounding_may_be_another_one():
+    """Adam makes it as long as any other, whichever way it goes."""
+    weight, bias = torch.randn(32, 16, generator=torch.Generator().manual_seed(1)), torch.zeros(16)
+
+    def step(x):
+        of_weight, of_bias = gradients_before_a_normalisation(x, weight, bias)
+        bias.sub_(1e-3 * of_bias / (of_bias.abs() + 1e-8))
+        return of_weight
+
+    rerun = Rerun(step, [bias])
+    begun = copied(rerun.state)
+    mine = copied([("", step(rerun.inputs[0].flip(0))), ("", rerun.inputs[0]), *rerun.state])
+    bias.zero_()
+    assert not_close(mine, rerun.left[0])
+    more = rerun.moves(0)
+    assert torch.equal(bias, torch.zeros(16))
+    assert not_close(mine, rerun.left[0], more) == ""
+    assert other_changes(begun, mine, rerun.left[0], more) == ""
+    mine[0].tensor.mul_(1.02)
+    assert not_close(mine, rerun.left[0], more)
+
+
+def test_what_is_returned_is_compared_as_it_is():
+    """An input on a grid, as a picture of bytes: less is the step below."""
+    rerun = Rerun(lambda x: (x * 255).round().div(255).mul(255).floor() + 5, also_returns=True)
+    returned, gradient, argument = rerun.moves(0)
+    assert returned is None
+    assert argument is None
+    assert gradient.max() > 0
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 0.0, 1.0), (0.0, 1.0, 2.0), (0, 0, 0, 1)])
+def test_what_takes_turns_is_not_taken_for_rounding(values):
+    """A function run again may give the same by chance, and something else with rounded inputs."""
+    for begin in range(len(values)):
+        turns = islice(cycle(values), begin, None)
+        rerun = Rerun(lambda x, turns=turns: x.sin() + next(turns))
+        for place in range(3):
+            more = rerun.moves(place)
+            assert more is None or max(float(each.max()) for each in more) < 1e-6
+
+
+def test_a_number_that_counts_calls_is_not_hidden_beside_larger_ones():
+    calls, kept = count(3), torch.tensor([1e8, 0.0])
+
+    def counting(x):
+        kept[1] += next(calls)
+        return x.sin()
+
+    assert Rerun(counting, [kept]).moves(0) is None
+
+
+@pytest.mark.parametrize("slack", [1e-5, float("inf")])
+def test_a_number_that_counts_calls_is_not_hidden_among_those_that_vary(slack):
+    first, again = (copied([("", torch.ones(10**5))]) for _ in range(2))
+    again[0].tensor[5] += 0.02
+    spread = torch.full((10**5,), 1e-5, dtype=torch.float64)
+    spread[9] = slack
+    assert moved(first, [(again, again)] * 2, [spread]) is None
+    assert moved(first, [(first, again)] * 2, [spread]) is None
+
+
+def test_a_step_in_low_precision_that_depends_on_calls_is_noticed():
+    """It is less than what rounding is of the weights."""
+    generator = torch.Generator().manual_seed(0)
+    weight = (0.02 * torch.randn(4096, generator=generator)).bfloat16()
+    direction, calls = torch.randn(4096, generator=generator).sign(), count(10)
+
+    def step(x):
+        weight.sub_((direction * 2e-3 * 0.9 ** next(calls)).bfloat16())
+        return x.sin()
+
+    assert Rerun(step, [weight]).moves(0) is None
+
+
+@pytest.mark.parametrize("most", [3, 5])
+def test_a_function_that_cannot_run_again_tells_nothing(most):
+    left, sizes = iter(range(most)), count(1)
+    assert Rerun(lambda x: x + next(left)).moves(0) is None
+    assert Rerun(lambda x: x[: next(sizes)]).moves(0) is None
 
 
 def test_a_function_that_reads_what_was_left_in_memory_is_noticed():

@@ -176,7 +176,7 @@ void query_event(uintptr_t number, CUresult result) {
     send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuEventQuery, &data);
 }
 
-void host_function() {
+void host_function(int id = SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc) {
     CUstream given = nullptr;
     CUresult result = CUDA_SUCCESS;
     Sanitizer_CallbackData data{};
@@ -184,7 +184,18 @@ void host_function() {
     data.context = context;
     data.functionParams = &given;
     data.functionReturnValue = &result;
-    send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, &data);
+    send(SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
+}
+
+void copy(int id, std::vector<const void*> given, CUresult result = CUDA_SUCCESS) {
+    Sanitizer_CallbackData data{};
+    data.context = context;
+    data.functionParams = given.data();
+    data.functionReturnValue = &result;
+    for (const auto site : {SANITIZER_API_ENTER, SANITIZER_API_EXIT}) {
+        data.callbackSite = site;
+        send(SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
+    }
 }
 
 CUresult& state() {
@@ -302,14 +313,31 @@ const std::map<std::string, std::function<void()>> programs = {
         CUDA_MEMCPY2D of_rows{};
         CUDA_MEMCPY3D of_array{};
         of_array.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-        const void* given = &of_rows;
-        Sanitizer_CallbackData data{};
-        data.callbackSite = SANITIZER_API_ENTER;
-        data.context = context;
-        data.functionParams = &given;
-        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, &data);
-        given = &of_array;
-        send(SANITIZER_CB_DOMAIN_DRIVER_API, SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, &data);
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, {&of_rows, nullptr});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {&of_array});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5001)});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {&of_array, reinterpret_cast<void*>(0x5ca0)});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {nullptr, nullptr, nullptr, nullptr, nullptr});
+        CUDA_MEMCPY3D_BATCH_OP batch[2]{};
+        const auto two = reinterpret_cast<void*>(2), stream = reinterpret_cast<void*>(0x5001);
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {two, batch, nullptr, stream});
+        batch[1].src.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {two, batch, nullptr, stream});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync, {batch + 1, nullptr, stream});
+        copy(SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {nullptr}, CUDA_ERROR_INVALID_VALUE);
+    }},
+    {"a graph that copies an array", [] {
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
+        node(CU_GRAPH_NODE_TYPE_KERNEL, "a", context);
+        for (const auto [handle, address] : {std::pair{0, 0}, {0, 16}, {0x500, 16}}) {
+            Sanitizer_GraphNodeLaunchData data{};
+            data.nodeType = CU_GRAPH_NODE_TYPE_MEMCPY;
+            data.node = reinterpret_cast<CUgraphNode>(handle);
+            data.memcpyData.srcAddress = data.memcpyData.dstAddress = address;
+            data.memcpyData.apiContext = data.memcpyData.srcContext = data.memcpyData.dstContext = context;
+            send(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
+        }
+        graph(SANITIZER_CBID_GRAPHS_LAUNCH_END);
     }},
     {"a kernel without a name", [] {
         auto data = launch_data("a");
@@ -347,6 +375,7 @@ const std::map<std::string, std::function<void()>> programs = {
         query_event(70, CUDA_SUCCESS);
         event(SANITIZER_CBID_EVENTS_SYNCHRONIZE, 70);
         host_function();
+        host_function(SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz);
         synchronize(SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, 0x5002);
         synchronize(SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, 0);
         graph(SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN);
@@ -422,7 +451,10 @@ SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t bytes, 
     memcpy(to, from, bytes);
     return SANITIZER_SUCCESS;
 }
-SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream, Sanitizer_StreamHandle* handle) { *handle = reinterpret_cast<Sanitizer_StreamHandle>(0x2000); return SANITIZER_SUCCESS; }
+SanitizerResult sanitizerGetStreamHandle(CUcontext, CUstream stream, Sanitizer_StreamHandle* handle) {
+    *handle = reinterpret_cast<Sanitizer_StreamHandle>(stream == nullptr ? 0x2000 : reinterpret_cast<uintptr_t>(stream));
+    return SANITIZER_SUCCESS;
+}
 SanitizerResult sanitizerGetResultString(SanitizerResult, const char** text) { *text = "an error"; return SANITIZER_SUCCESS; }
 SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle, CUfunction, Sanitizer_StreamHandle, const void* data) {
     table = static_cast<Launch*>(const_cast<void*>(data));

@@ -442,7 +442,7 @@ def test_each_gpu_has_what_it_takes_part_in(tmp_path):
     [
         (4096 // 32, True), (8160 // 32, True), (8192 // 32, False), (4064 // 32, False),
         (1 << 63 | 4096 // 1024, True), (3 << 62 | 7168 // 1024, True), (1 << 63 | 8, False),
-        ((1 << 20) // 32, False),
+        (1 << 63 | 9216 // 1024, True), ((1 << 20) // 32, False), ((1 << 21) // 32, True),
     ],
 )  # fmt: skip
 def test_a_kernel_of_another_gpu_is_told_where_it_touches_this_ones_memory(
@@ -455,6 +455,9 @@ def test_a_kernel_of_another_gpu_is_told_where_it_touches_this_ones_memory(
         {"event": "context", "context": 1, "device": 1, "architecture": 90},
         alloc | {"context": 0}, alloc | {"context": 1},  # which sees it, too
         alloc | {"context": 1, "address": other}, alloc | {"context": 0, "address": other},
+        {"event": "alloc", "context": 0, "address": 9728, "bytes": 512},  # begins within a page
+        *({"event": event, "context": gpu, "address": 1 << 21, "bytes": 64}
+          for gpu in (1, 0) for event in ("alloc", "free")),
         kernel | {"number": 1, "device": 0, "context": 0, "sectors": 0},
         kernel | {"number": 2, "device": 1, "context": 1},
     )  # fmt: skip

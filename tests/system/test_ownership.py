@@ -11,6 +11,7 @@ import pytest
 from depgraph.ownership import _is_own, is_ours, read_ours
 from depgraph.recorder.build import Builder
 from depgraph.recorder.toolkit import Toolkit
+from depgraph.system.machine_code import digest_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
 
@@ -168,7 +169,8 @@ def test_code_that_others_may_have_written_is_not_run(tmp_path):
 
     _, another = kept_by(tmp_path / "another", STEPS.replace("x + 1", "x + 2"))
     _, kept = kept_by(tmp_path, STEPS)
-    kept.write_bytes(another.read_bytes())
+    head, _, code = another.read_bytes().split(b"\n", 2)
+    kept.write_bytes(b"\n".join([head, digest_of(kept, head + code), code]))
     assert kept_by(tmp_path, STEPS) == (["3"], kept)  # as our own it would be run
     kept.chmod(0o666)
     assert kept_by(tmp_path, STEPS) == (["2"], kept)

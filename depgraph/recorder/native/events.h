@@ -91,6 +91,12 @@ int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
     return streams_seen++;
 }
 
+Sanitizer_StreamHandle handle_of(CUcontext context, CUstream stream) {
+    Sanitizer_StreamHandle handle = nullptr;
+    sanitizerGetStreamHandle(context, stream, &handle);
+    return handle;
+}
+
 // Keep what a stream is called; it is asked when it is first used, not while it is being made.
 void note_stream(const Sanitizer_ResourceStreamData* data) {
     const Guard guard(lock);
@@ -139,9 +145,8 @@ void note_event(Sanitizer_CallbackId id, const Sanitizer_EventData* data) {
 // A function of the host orders streams as an event does that nobody waits for.
 void note_host_function(CUcontext context, CUstream stream) {
     if (is_captured(stream)) return;
-    Sanitizer_StreamHandle handle = nullptr;
-    sanitizerGetStreamHandle(context, stream, &handle);
-    say_order("record", context, field("id", new_event()) + field("stream", stream_of(context, handle)));
+    say_order("record", context,
+              field("id", new_event()) + field("stream", stream_of(context, handle_of(context, stream))));
 }
 
 void note_wait(Sanitizer_CallbackId id, const Sanitizer_SynchronizeData* data) {

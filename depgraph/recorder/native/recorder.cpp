@@ -18,6 +18,9 @@
 namespace {
 
 constexpr size_t MOST_CODE = 128 * MIB;
+// By number, since older versions of the API have no names for them (and call with none of them):
+constexpr Sanitizer_CallbackId BATCHED_COPY = 2;    // SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING
+constexpr Sanitizer_CallbackId WAIT_ON_MEMORY = 2;  // SANITIZER_CBID_BATCH_MEMOP_WAIT_BEGIN
 
 using Patch = std::pair<Sanitizer_InstructionId, const char*>;
 
@@ -165,12 +168,32 @@ void note_opaque(const char* name, CUcontext context, Sanitizer_StreamHandle str
         + field("stream", stream_of(context, stream)) + field("context", number_of(context)));
 }
 
+constexpr auto COPY_OF_ARRAY = "(a copy of an array)";  // which has no addresses
+
+template <class What>
+bool has_array(const What* what) {
+    return what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY;
+}
+
+// Tell whether a node of a graph copies from or to an array, of which the API tells nothing.
+bool copies_array(const Sanitizer_GraphNodeLaunchData* data) {
+    CUDA_MEMCPY3D what{};
+    return data->memcpyData.srcAddress == 0 || data->memcpyData.dstAddress == 0
+        || (get_copy != nullptr && get_copy(data->node, &what) == CUDA_SUCCESS && has_array(&what));
+}
+
 void on_node(const Sanitizer_GraphNodeLaunchData* data) {
     if (data->isGraphUpload) return;
     node = data->node;
     switch (static_cast<int>(data->nodeType)) {
     case CU_GRAPH_NODE_TYPE_KERNEL: begin(&data->launchData, true); break;
-    case CU_GRAPH_NODE_TYPE_MEMCPY: note_copy(&data->memcpyData); break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        if (copies_array(data)) {
+            note_opaque(COPY_OF_ARRAY, current.context, current.handle);
+        } else {
+            note_copy(&data->memcpyData);
+        }
+        break;
     case CU_GRAPH_NODE_TYPE_MEMSET: note_memset(&data->memsetData); break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: note_memory("alloc", &data->memAllocData); break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
@@ -223,7 +246,7 @@ void on_memory_operation(Sanitizer_CallbackId id, const Sanitizer_BatchMemopData
         written.elementSize = data->type == SANITIZER_BATCH_MEMOP_TYPE_64B ? 8 : 4;
         note_memset(&written);
     } else {
-        const bool waits = id == SANITIZER_CBID_BATCH_MEMOP_WAIT_BEGIN;
+        const bool waits = id == WAIT_ON_MEMORY;
         note_opaque(waits ? "(a stream that waits on memory)" : "(a stream that adds to memory)",
                     data->context, data->hStream);
     }
@@ -261,14 +284,6 @@ struct MulticastBind {  // and what more these calls are given
     CUmemGenericAllocationHandle multicast;
 };
 
-struct CopyOfRows {
-    const CUDA_MEMCPY2D* what;
-};
-
-struct CopyOfSlices {
-    const CUDA_MEMCPY3D* what;
-};
-
 struct EventQuery {
     CUevent event;
 };
@@ -282,13 +297,88 @@ struct LaunchHostFunction {
     CUstream stream;
 };
 
-// Note a copy from or to an array, of which the API tells nothing, and which has no addresses.
-template <class Parameters>
-void note_copy_of_array(const Sanitizer_CallbackData* data) {
-    const auto* what = static_cast<const Parameters*>(data->functionParams)->what;
-    if (what->srcMemoryType == CU_MEMORYTYPE_ARRAY || what->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-        note_opaque("(a copy of an array)", data->context, nullptr);
-    }
+// Of calls for which each thread has a default stream of its own.
+CUstream own(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+// A call that may copy from or to an array, and in which stream.
+struct CopyCall {
+    bool (*is_of_array)(void* const* given);
+    int stream = 0;             // place among that; 0 for none
+    bool is_of_thread = false;  // its default stream
+};
+
+template <class What>
+bool first_has_array(void* const* given) {
+    return has_array(static_cast<const What*>(given[0]));
+}
+
+constexpr auto OF_ROWS = first_has_array<CUDA_MEMCPY2D>;
+constexpr auto OF_SLICES = first_has_array<CUDA_MEMCPY3D>;
+constexpr auto BETWEEN_GPUS = first_has_array<CUDA_MEMCPY3D_PEER>;
+bool of_array(void* const*) { return true; }
+
+#ifndef DEPGRAPH_NO_TILES
+bool is_of_array(const CUDA_MEMCPY3D_BATCH_OP& copy) {
+    return copy.src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || copy.dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+}
+
+bool with_attributes(void* const* given) {
+    return is_of_array(*static_cast<const CUDA_MEMCPY3D_BATCH_OP*>(given[0]));
+}
+
+bool of_batch(void* const* given) {
+    const auto* all = static_cast<const CUDA_MEMCPY3D_BATCH_OP*>(given[1]);
+    return std::any_of(all, all + reinterpret_cast<size_t>(given[0]), is_of_array);
+}
+#endif
+
+const auto& COPIES = *new std::map<Sanitizer_CallbackId, CopyCall>{
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, {OF_ROWS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds, {OF_ROWS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2, {OF_ROWS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, {OF_ROWS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, {OF_ROWS, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz, {OF_ROWS, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, {OF_SLICES}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, {OF_SLICES, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2, {OF_SLICES, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz, {OF_SLICES, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeer, {BETWEEN_GPUS}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeer_ptds, {BETWEEN_GPUS, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeerAsync, {BETWEEN_GPUS, 1}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DPeerAsync_ptsz, {BETWEEN_GPUS, 1, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, {of_array}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2_ptds, {of_array, 0, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2, {of_array, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2_ptsz, {of_array, 4, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2, {of_array, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2_ptsz, {of_array, 4, true}},
+#ifndef DEPGRAPH_NO_TILES
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync, {of_batch, 4}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_ptsz, {of_batch, 4, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2, {of_batch, 3}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DBatchAsync_v2_ptsz, {of_batch, 3, true}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync, {with_attributes, 2}},
+    {SANITIZER_CBID_DRIVER_API_cuMemcpy3DWithAttributesAsync_ptsz, {with_attributes, 2, true}},
+#endif
+};
+
+// Note a copy from or to an array in its stream; one that is captured is a node of a graph.
+void note_copy_of_array(const CopyCall& copy, const Sanitizer_CallbackData* data) {
+    const auto* given = static_cast<void* const*>(data->functionParams);  // each of 8 bytes
+    if (!copy.is_of_array(given)) return;
+    auto stream = copy.stream > 0 ? static_cast<CUstream>(given[copy.stream]) : nullptr;
+    if (copy.is_of_thread) stream = own(stream);
+    if (is_captured(stream)) return;
+    note_opaque(COPY_OF_ARRAY, data->context, handle_of(data->context, stream));
 }
 
 template <class Parameters>
@@ -319,13 +409,22 @@ void on_done(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc:
-    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz: {
-        const auto* given = static_cast<const LaunchHostFunction*>(data->functionParams);
-        const bool is_own = given->stream == nullptr && id == SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz;
-        note_host_function(data->context, is_own ? CU_STREAM_PER_THREAD : given->stream);
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2:
+#endif
+        note_host_function(data->context, static_cast<const LaunchHostFunction*>(data->functionParams)->stream);
         break;
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz:
+#ifndef DEPGRAPH_NO_TILES
+    case SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz:
+#endif
+        note_host_function(
+            data->context, own(static_cast<const LaunchHostFunction*>(data->functionParams)->stream));
+        break;
+    default: {
+        const auto copy = COPIES.find(id);
+        if (copy != COPIES.end()) note_copy_of_array(copy->second, data);
     }
-    default: break;
     }
 }
 
@@ -377,29 +476,6 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         say("\"event\": \"multicast\"" + field("memory", given->multicast));
         break;
     }
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz:
-        note_copy_of_array<CopyOfRows>(data);
-        break;
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz:
-        note_copy_of_array<CopyOfSlices>(data);
-        break;
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2:
-    case SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2:
-        note_opaque("(a copy of an array)", data->context, nullptr);
-        break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
@@ -421,7 +497,7 @@ void SANITIZERAPI on_event(
         note_event(id, static_cast<const Sanitizer_EventData*>(data));
         break;
     case SANITIZER_CB_DOMAIN_MEMCPY:
-        if (id == SANITIZER_CBID_MEMCPY_STARTING || id == SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING) {
+        if (id == SANITIZER_CBID_MEMCPY_STARTING || id == BATCHED_COPY) {
             note_copy(static_cast<const Sanitizer_MemcpyData*>(data));
         }
         break;
@@ -501,6 +577,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(get_dependencies, "cuGraphNodeGetDependencies_v2");
     find(get_node_type, "cuGraphNodeGetType");
     find(get_child, "cuGraphChildGraphNodeGetGraph");
+    find(get_copy, "cuGraphMemcpyNodeGetParams");
     find(error_name, "cuGetErrorName");
     if (query == nullptr || push_context == nullptr || pop_context == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
@@ -511,6 +588,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
                               SANITIZER_CB_DOMAIN_BATCH_MEMOP, SANITIZER_CB_DOMAIN_EVENTS}) {
         worked(sanitizerEnableDomain(1, subscriber, domain), "listening");
     }
+    const auto listen = [&](Sanitizer_CallbackId id) {
+        worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
+    };
     for (const auto id :
          {SANITIZER_CBID_DRIVER_API_cuLaunchKernel, SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx,
@@ -519,18 +599,10 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuGraphLaunch, SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
           SANITIZER_CBID_DRIVER_API_cuMemMap, SANITIZER_CBID_DRIVER_API_cuMemUnmap,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy2D_v2_ptds,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy2DUnaligned_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy2DAsync_v2_ptsz,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpy3D_v2_ptds, SANITIZER_CBID_DRIVER_API_cuMemcpy3DAsync_v2_ptsz,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoD_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyDtoA_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoA_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoA_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoH_v2, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoAAsync_v2,
-          SANITIZER_CBID_DRIVER_API_cuMemcpyAtoHAsync_v2,
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr,
 #ifndef DEPGRAPH_NO_TILES
           SANITIZER_CBID_DRIVER_API_cuMulticastBindMem_v2, SANITIZER_CBID_DRIVER_API_cuMulticastBindAddr_v2,
+          SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_v2_ptsz,
 #endif
           SANITIZER_CBID_DRIVER_API_cuEventQuery, SANITIZER_CBID_DRIVER_API_cuGraphInstantiate,
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiate_v2,
@@ -539,7 +611,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
           SANITIZER_CBID_DRIVER_API_cuGraphInstantiateWithParams_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc, SANITIZER_CBID_DRIVER_API_cuLaunchHostFunc_ptsz,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
-        worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
+        listen(id);
     }
+    for (const auto& [id, copy] : COPIES) listen(id);
     return 1;
 }

@@ -148,6 +148,7 @@ CUresult (*get_edges)(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, siz
 CUresult (*get_dependencies)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*) = nullptr;
 CUresult (*get_node_type)(CUgraphNode, CUgraphNodeType*) = nullptr;
 CUresult (*get_child)(CUgraphNode, CUgraph*) = nullptr;
+CUresult (*get_copy)(CUgraphNode, CUDA_MEMCPY3D*) = nullptr;
 CUresult (*error_name)(CUresult, const char**) = nullptr;
 
 using Guard = std::lock_guard<std::recursive_mutex>;
