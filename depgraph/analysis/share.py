@@ -134,6 +134,12 @@ def joined(one: Scenario, other: Scenario) -> Scenario:
         )
     if one.unit != other.unit:
         raise ModelError(f"one program's durations are {one.unit}, the other's {other.unit}")
+    sources = [each.metadata.get("format") for each in (one, other)]
+    if one.unit == "instructions" and None not in sources and sources[0] != sources[1]:
+        raise ModelError(
+            f"instructions are counted in one way by {sources[0]}, in another by {sources[1]}: "
+            "give each program times, or traces of one kind"
+        )
     if one.launch != other.launch:
         raise ModelError(
             "each program has launch costs of its own (--launch measured): give --launch gpu, or "

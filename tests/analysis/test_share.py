@@ -154,6 +154,11 @@ def test_programs_of_different_gpus_units_or_sizes_are_refused():
         joined(one, v100)
     with pytest.raises(ModelError, match="contention is none for one program and full for the"):
         joined(one, replace(other, contention="full"))
+    counted = replace(one, timing=replace(one.timing, unit="instructions"))
+    nvbit, recording = (replace(counted, metadata={"format": f}) for f in ("nvbit", "recording"))
+    assert joined(nvbit, nvbit).unit == "instructions"
+    with pytest.raises(ModelError, match="in one way by nvbit, in another by recording: give each"):
+        joined(nvbit, recording)
 
 
 # With contention.
