@@ -26,6 +26,7 @@ _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
 _FRESH_MAP = "UTMACCTL.IV"  # what was kept of a tensor map may have changed in memory
 _CALL = "CALL"
+_LEFT_OUT = "left out"  # the state of kernels that wait for other GPUs, as in launches.h
 _FEWEST_BYTES = 1 << 16  # that are worth a process of their own
 _OF_NAMES = {
     STORES_TILES: {"UTMASTG", "UTMAREDG"},
@@ -59,14 +60,17 @@ def note_unseen(
 ) -> str:
     """Note in each kernel's event what its code says; say why not, else "".
 
-    ``unseen`` lists accesses that no hook sees, ``programmatic`` is as in `KernelLaunch`.
+    ``unseen`` lists accesses that no hook sees, ``programmatic`` is as in `KernelLaunch`. What is
+    left out is opaque whatever its code says, and NCCL's takes minutes to read.
     """
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (of a CUDA toolkit, triton, or nvidia-cuda-nvdisasm)"
     if architecture is None:
         return "the GPU's architecture is not known"
-    kernels = [event for event in events if event["event"] == "kernel"]
+    kernels = [
+        event for event in events if event["event"] == "kernel" and event.get("state") != _LEFT_OUT
+    ]
     wanted = frozenset(event["mangled"] for event in kernels)
     paths = sorted(folder.glob(_MODULES.format(process % EARLIER)))
     known: dict[bytes, Function] = {}

@@ -171,6 +171,16 @@ def test_a_kernel_of_two_modules_does_what_either_does(read):
     assert read(modules, "k") == ([[READS_CONSTANTS, READS_TEXTURES]], "")
 
 
+def test_code_of_kernels_that_are_left_out_is_not_read(tmp_path, monkeypatch):
+    """That of NCCL took more than two minutes on a machine with two GPUs."""
+    (tmp_path / "module-7-0.cubin").write_bytes(module({"nccl": bytes(16)}, ["nccl"]))
+    monkeypatch.setattr(unseen, "find_nvdisasm", lambda: Path("nvdisasm"))
+    monkeypatch.setattr(unseen, "disassembled_code", lambda *_: pytest.fail("it was read"))
+    event = {"event": "kernel", "mangled": "nccl", "state": "left out"}
+    assert note_unseen([event], tmp_path, 7, 90) == ""
+    assert "unseen" not in event
+
+
 def test_without_a_disassembler_nothing_is_claimed(tmp_path, monkeypatch):
     monkeypatch.setattr(unseen, "find_nvdisasm", lambda: None)
     events = [{"event": "kernel", "mangled": "k"}]
