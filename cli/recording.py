@@ -20,11 +20,17 @@ from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import pack
-from depgraph.recorder.block_times import block_runs_in, patch_ns_in, with_block_times
 from depgraph.recorder.build import Builder
 from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
 from depgraph.recorder.run import Selection, record, time
-from depgraph.recorder.times import as_trace, take_times, timed_in
+from depgraph.recorder.times import (
+    as_trace,
+    block_runs_in,
+    patch_ns_in,
+    take_times,
+    timed_in,
+    with_block_times,
+)
 from depgraph.recorder.unseen import note_unseen
 from depgraph.store.companions import captures_of, remove_stale, times_of, write_companion
 from depgraph.store.store import Store
@@ -33,9 +39,8 @@ from depgraph.store.writer import write_store
 from depgraph.system.output import new_file, refuse_existing, stable_path
 
 if TYPE_CHECKING:
-    from depgraph.recorder.block_times import BlockRun
     from depgraph.recorder.raw_recording import RawRecording
-    from depgraph.recorder.times import Events
+    from depgraph.recorder.times import BlockRun, Events
     from depgraph.recorder.toolkit import Toolkit
 
 

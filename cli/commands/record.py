@@ -118,7 +118,7 @@ def command(
         first=first,
         end=end,
         in_region=options["region"] == "profiler",
-        gpu_memory=options["gpu_memory"] or toolkit.for_tables,
+        gpu_memory=options["gpu_memory"] or toolkit.table_bytes,
         **{name: options[name] for name in ("name", "nvtx", "skip", "count")},
     )
     no_time, time_only, block_times = (

@@ -77,8 +77,7 @@ class Footprints:
     def rounded(self, granularity: int, n_blocks: int) -> Footprints:
         """Round every range out to whole sectors (32 bytes) or cache lines (128)."""
         if granularity < 1 or granularity & (granularity - 1):
-            message = f"granularity {granularity} is not a power of two"
-            raise ModelError(message)
+            raise ModelError(f"granularity {granularity} is not a power of two")
         if granularity == 1:
             return self
         mask = np.uint64(granularity - 1)
@@ -106,15 +105,9 @@ class Footprints:
         """Return one row per range: block, kind ("read" or "write"), start, end, way."""
         import pandas as pd
 
-        return pd.DataFrame(
-            {
-                "block": self.block,
-                "kind": np.array(ACCESS_KINDS)[self.access],
-                "start": self.start,
-                "end": self.end,
-                "way": np.array(ACCESS_WAYS)[self.way],
-            }
-        )
+        kind, way = np.array(ACCESS_KINDS)[self.access], np.array(ACCESS_WAYS)[self.way]
+        columns = {"block": self.block, "kind": kind, "start": self.start, "end": self.end}
+        return pd.DataFrame({**columns, "way": way})
 
 
 def join_footprints(

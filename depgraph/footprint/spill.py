@@ -83,19 +83,15 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
         groups = []
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group)
-            if not rows.num_rows:
-                continue
-            statistics = rows.column(index).statistics
-            if statistics.max >= low and statistics.min < high:
+            known = rows.column(index).statistics if rows.num_rows else None
+            if known is not None and known.max >= low and known.min < high:
                 groups.append(group)
         table = file.read_row_groups(groups)
     if not table.num_rows:
         return stack_footprints([])
     values = to_numpy(table[column])
-    largest = int(np.iinfo(values.dtype).max)
-    first = int(np.searchsorted(values, values.dtype.type(low)))
-    last = len(values)
-    if high <= largest:
+    first, last = int(np.searchsorted(values, values.dtype.type(low))), len(values)
+    if high <= int(np.iinfo(values.dtype).max):
         last = int(np.searchsorted(values, values.dtype.type(high)))
     table = table.slice(first, last - first)
     return Footprints(*(to_numpy(table[name]) for name in _SCHEMA.names))

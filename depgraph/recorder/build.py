@@ -25,7 +25,6 @@ Thing = TypeVar("Thing")
 
 _LIBRARY = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _PATCH = ("-fatbin", "--keep-device-functions", "-Xptxas", "--compile-as-tools-patch")
-_NO_TILES = "-DDEPGRAPH_NO_TILES"
 
 
 def cache_folder() -> Path:
@@ -41,9 +40,7 @@ def _folder_of_this_process() -> WorkFolder:
 
 
 class Builder:
-    """Compiles the native parts with what a machine has; keeps them in the user's cache."""
-
-    # Where that cannot be used, or others may write there, for this process alone.
+    """Compiles the native parts; keeps them in the user's cache, if others may not write there."""
 
     def __init__(
         self,
@@ -86,10 +83,10 @@ class Builder:
         """Return the library that the driver loads into a program that is timed."""
         header, library = _needed(self._toolkit.cupti)
         text = header.read_text(encoding="utf-8", errors="replace")
-        records = [
-            f"-DDEPGRAPH_{name.upper()}={_latest(text, f'CUpti_Activity{name}')}"
-            for name in ("Kernel", "Memcpy", "Memset")
-        ]
+        records = []
+        for name in ("Kernel", "Memcpy", "Memset"):
+            latest = max(map(int, re.findall(rf"\}} CUpti_Activity{name}(\d+);", text)), default="")
+            records.append(f"-DDEPGRAPH_{name.upper()}=CUpti_Activity{name}{latest}")
         includes = [f"-I{header.parent}", f"-I{_needed(self._toolkit.headers)}"]
         words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *records, *includes]
         links = [str(library), f"-Wl,-rpath,{library.parent}"]
@@ -97,7 +94,7 @@ class Builder:
 
     def _sanitizer_flags(self) -> list[str]:
         sanitizer = _needed(self._toolkit.sanitizer)
-        old = [] if sees_tiles(sanitizer) else [_NO_TILES]
+        old = [] if sees_tiles(sanitizer) else ["-DDEPGRAPH_NO_TILES"]
         return [*old, f"-I{sanitizer / 'include'}", f"-I{_needed(self._toolkit.headers)}"]
 
     def _compiled(self, words: Sequence[str], name: str, links: Sequence[str] = ()) -> Path:
@@ -113,7 +110,6 @@ class Builder:
         return target
 
     def _place_of(self, name: str) -> Path:
-        """Return where something compiled is, or is to be: it is loaded into the program."""
         kept = self._folder / name
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,8 +117,8 @@ class Builder:
         except OSError as error:
             reason = error.strerror or "cannot be made"
         if not reason or kept.is_file():
-            stranger = [path for path in (self._folder, kept) if _is_of_another_user(path)]
-            reason = f"others may write {stranger[0]}" if stranger else ""
+            strange = [path for path in (self._folder, kept) if path.exists() and not is_ours(path)]
+            reason = f"others may write {strange[0]}" if strange else ""
         if not reason:
             return kept
         self._say(f"{self._folder}: {reason}; what is compiled is not kept")
@@ -130,21 +126,11 @@ class Builder:
         return self._folder / name
 
 
-def _is_of_another_user(path: Path) -> bool:
-    return path.exists() and not is_ours(path)
-
-
 def _needed(found: Thing | None) -> Thing:
     """Return what `Toolkit.check` has seen to be there."""
     if found is None:
         raise RecorderError("something that recording needs is missing", "depgraph record --doctor")
     return found
-
-
-def _latest(header: str, name: str) -> str:
-    """Return the latest version of a record that a header declares."""
-    versions = re.findall(rf"\}} {name}(\d+);", header)
-    return f"{name}{max(map(int, versions), default='')}"
 
 
 def _compile(command: Sequence[str], target: Path) -> None:
@@ -159,9 +145,7 @@ def _compile(command: Sequence[str], target: Path) -> None:
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             reason = next((line for line in lines if "error" in line or "fatal" in line), "")
-            raise RecorderError(
-                f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
-                "depgraph record --doctor shows which tools are used",
-            )
+            found = f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}"
+            raise RecorderError(found, "depgraph record --doctor shows which tools are used")
         made.chmod(0o700)
         made.replace(target)

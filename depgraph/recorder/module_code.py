@@ -2,14 +2,13 @@
 
 import re
 import struct
-import subprocess
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from depgraph.errors import RecorderError
-from depgraph.recorder.toolkit import Toolkit
+from depgraph.recorder.toolkit import Toolkit, output_of
 
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
@@ -63,8 +62,7 @@ def read_code(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
 def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
     """Return where the sections of an ELF file begin, and their sizes."""
     if raw[: len(_MAGIC)] != _MAGIC:
-        message = "not an ELF file"
-        raise ValueError(message)
+        raise ValueError("not an ELF file")
     header = _HEADER.unpack_from(raw)
     at, size, count, names = header[5], header[10], header[11], header[12]
     rows = [_SECTION.unpack_from(raw, at + i * size) for i in range(count)]
@@ -74,8 +72,7 @@ def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
         begin = text + row[0]
         end = raw.find(b"\0", begin)
         if end < 0:
-            message = "a name without an end"
-            raise ValueError(message)
+            raise ValueError("a name without an end")
         found[raw[begin:end].decode()] = (row[4], row[5])
     return found
 
@@ -117,7 +114,7 @@ def functions_in(text: str) -> dict[str, list[str]]:
 
 def disassembled(path: Path, nvdisasm: Path) -> str:
     """Return the code of a module's functions as text."""
-    return _output(nvdisasm, "-c", path)
+    return output_of(nvdisasm, "-c", path, seconds=_SECONDS)
 
 
 def disassembled_code(code: bytes, architecture: int, nvdisasm: Path) -> str:
@@ -125,17 +122,5 @@ def disassembled_code(code: bytes, architecture: int, nvdisasm: Path) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "code"
         path.write_bytes(code)
-        return _output(nvdisasm, "--binary", f"SM{architecture}", path)
-
-
-def _output(nvdisasm: Path, *words: str | Path) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own tool
-            [nvdisasm, *words], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RecorderError(f"{nvdisasm}: {error}") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise RecorderError(f"{words[-1]}: nvdisasm failed: {(lines or ['no word'])[0]}")
-    return done.stdout
+        command = nvdisasm, "--binary", f"SM{architecture}", path
+        return output_of(*command, seconds=_SECONDS)

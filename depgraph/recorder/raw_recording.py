@@ -10,15 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
-EARLIER = (
-    1 << 22
-)  # is added to the number of a process for what it did before it ran another program
+EARLIER = 1 << 22  # added to the number of a process that went on to run another program
 _LAUNCHED = frozenset({"kernel", "opaque", "copy", "memset"})
 _ORDERS = frozenset({"stream", "sync", "graph"})  # which may go by streams of another GPU
-_ROW_BYTES, _NUMBERS = (
-    32,
-    (1 << 62) - 1,
-)  # of a table of sectors, and what of its numbers is a place
+_ROW_BYTES, _NUMBERS = 32, (1 << 62) - 1  # of a table of sectors; bits of a number for a place
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
@@ -46,11 +41,8 @@ def read_raw_recordings(
         events = [event for event in events if event["event"] != "region"]
         tables = folder / _TABLES.format(process)
         raw = np.memmap(tables, np.uint8, "r") if tables.stat().st_size else np.empty(0, np.uint8)
-        architecture_of = {
-            event["device"]: event["architecture"]
-            for event in events
-            if event["event"] == "context"
-        }
+        contexts = (event for event in events if event["event"] == "context")
+        architecture_of = {event["device"]: event["architecture"] for event in contexts}
         devices = {event["device"] for event in events if event["event"] == "kernel"}
         for device in sorted(devices):
             mine = _on(device, events, raw) if len(devices) > 1 else events
@@ -59,16 +51,10 @@ def read_raw_recordings(
 
 
 def _on(device: int, events: list[dict[str, Any]], raw: NDArray[np.uint8]) -> list[dict[str, Any]]:
-    """Return what one of several GPUs takes part in; of a copy between two, each has one side.
-
-    Kernels of another one that touch its memory are in order, and nobody sees into them.
-    """
-    here = {
-        event["context"]
-        for event in events
-        if event["event"] == "context" and event["device"] == device
-    }
-    elsewhere = {event["context"] for event in events if event["event"] == "context"} - here
+    """Return what one of several GPUs takes part in; kernels of others in its memory are opaque."""
+    contexts = [event for event in events if event["event"] == "context"]
+    here = {event["context"] for event in contexts if event["device"] == device}
+    elsewhere = {event["context"] for event in contexts} - here
     memory = _Memory(here, events)
     found = []
     for event in events:
@@ -116,9 +102,8 @@ class _Memory:
             size = np.where(number >> np.uint64(63) == 1, np.uint64(1024), np.uint64(32))
             start = (number & np.uint64(_NUMBERS)) * size
             place = np.searchsorted(self._start, start + size, "left") - 1
-            self._known[at, n] = bool(
-                (place >= 0).any() and (start < self._end[place])[place >= 0].any()
-            )
+            is_behind = place >= 0
+            self._known[at, n] = bool((start[is_behind] < self._end[place[is_behind]]).any())
         return self._known[at, n]
 
 
@@ -140,7 +125,6 @@ def _in_regions(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _with_tables(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put what a kernel's tables are with the kernel, which may have ended much later."""
     kernels = {event["number"]: event for event in events if event["event"] == "kernel"}
     for event in events:
         if event["event"] == "tables":

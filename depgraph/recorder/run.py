@@ -37,19 +37,15 @@ class Selection:
         """Return the variables by which the recorder knows it."""
         found = {
             "NAME": self.name,
-            "REGION": "1" if self.in_region else "",
+            "REGION": "1" if self.in_region else None,
             "NVTX": self.nvtx,
-            "FIRST": _number(self.first),
-            "END": _number(self.end),
-            "SKIP": _number(self.skip),
-            "COUNT": _number(self.count),
-            "GPU_MEMORY": str(self.gpu_memory),
+            "FIRST": self.first,
+            "END": self.end,
+            "SKIP": self.skip,
+            "COUNT": self.count,
+            "GPU_MEMORY": self.gpu_memory,
         }
-        return {_PREFIX + name: value for name, value in found.items()}
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
+        return {_PREFIX + name: "" if v is None else str(v) for name, v in found.items()}
 
 
 def record(
@@ -84,9 +80,8 @@ def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[
         try:
             process = subprocess.Popen(list(command), env=environment)  # noqa: S603
         except OSError as error:
-            raise RecorderError(
-                f"{command[0]}: {error.strerror}", "give the program behind --"
-            ) from None
+            found = f"{command[0]}: {error.strerror}"
+            raise RecorderError(found, "give the program behind --") from None
         forward(process)
         code = process.wait()
     return 128 - code if code < 0 else code
@@ -99,11 +94,9 @@ def _signals_for() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     arrived: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
-        if number in _SENT_TO_BOTH:
-            return
-        if started:
+        if started and number not in _SENT_TO_BOTH:
             started[0].send_signal(number)
-        else:
+        elif number not in _SENT_TO_BOTH:
             arrived.append(number)
 
     def forward(process: subprocess.Popen[bytes]) -> None:

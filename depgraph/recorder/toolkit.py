@@ -15,7 +15,6 @@ from depgraph.recorder.run import MOST_GPU_MEMORY
 
 _INSTALL = "pip install 'depgraph[record]', or set CUDA_HOME to a CUDA toolkit"
 _SECONDS = 20
-_SANITIZER = "libsanitizer-public.so"
 _TMA_HOOK = "SANITIZER_INSTRUCTION_TMA_LOAD"
 _VERSION = re.compile(r"release ([0-9.]+)")
 
@@ -35,14 +34,10 @@ class Toolkit:
     @cached_property
     def roots(self) -> list[Path]:
         """Folders with parts of CUDA, those to look into first at the front."""
-        given = [
-            Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
-        ]
-        installed = [
-            root
-            for entry in sys.path
-            for root in sorted(Path(entry or ".").glob("nvidia/cu[0-9]*"), reverse=True)
-        ]
+        names = ("CUDA_HOME", "CUDA_PATH")
+        given = [Path(os.environ[name]) for name in names if name in os.environ]
+        found = (Path(entry or ".").glob("nvidia/cu[0-9]*") for entry in sys.path)
+        installed = [root for roots in found for root in sorted(roots, reverse=True)]
         usual = sorted(Path("/usr/local").glob("cuda*"), reverse=True)
         return [*given, *installed, *usual]
 
@@ -53,12 +48,9 @@ class Toolkit:
     @cached_property
     def sanitizer(self) -> Path | None:
         """The folder of the Compute Sanitizer's API: one that sees TMA loads, if there is one."""
+        parts = ("libsanitizer-public.so", "include/sanitizer.h")
         folders = [root / "compute-sanitizer" for root in self.roots]
-        whole = [
-            folder
-            for folder in folders
-            if (folder / _SANITIZER).is_file() and (folder / "include" / "sanitizer.h").is_file()
-        ]
+        whole = [f for f in folders if all((f / part).is_file() for part in parts)]
         return next(filter(sees_tiles, whole), whole[0] if whole else None)
 
     @cached_property
@@ -112,7 +104,7 @@ class Toolkit:
         ]
 
     @property
-    def for_tables(self) -> int:
+    def table_bytes(self) -> int:
         """Bytes of GPU memory that tables get where nobody says how many."""
         text = _output("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
         sizes = [int(line) << 20 for line in text.split() if line.isdigit()]
@@ -121,6 +113,8 @@ class Toolkit:
     @property
     def requirements(self) -> list[Requirement]:
         """Everything that recording needs, and what there is of it."""
+        version = _VERSION.search(_output(str(self.nvcc), "--version")) if self.nvcc else None
+        compiled = f" ({version[1]})" if version else ""
         return [
             Requirement(
                 "GPU", ", ".join(f"{name} (sm_{sm})" for name, sm in self.gpus),
@@ -128,7 +122,7 @@ class Toolkit:
             ),
             Requirement("Compute Sanitizer API", _shown(self.sanitizer), _INSTALL),
             Requirement("CUDA headers", _shown(self.headers), _INSTALL),
-            Requirement("nvcc", self._nvcc_text, _INSTALL),
+            Requirement("nvcc", _shown(self.nvcc) + compiled, _INSTALL),
             Requirement(
                 "CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"
             ),
@@ -145,13 +139,6 @@ class Toolkit:
                 "pip install nvidia-cuda-nvdisasm, or set CUDA_HOME to a CUDA toolkit",
             )
         ]  # fmt: skip
-
-    @property
-    def _nvcc_text(self) -> str:
-        if self.nvcc is None:
-            return ""
-        version = _VERSION.search(_output(str(self.nvcc), "--version"))
-        return f"{self.nvcc} ({version[1]})" if version else str(self.nvcc)
 
     def check(self, *, without: str = "") -> None:
         """Refuse to go on where something is missing, but for what is not needed."""
@@ -173,12 +160,23 @@ def _shown(path: Path | None) -> str:
     return "" if path is None else str(path)
 
 
-def _output(*command: str) -> str:
-    """Return what a command prints; nothing if there is no such command, or it fails."""
+def output_of(*command: str | Path, seconds: float) -> str:
+    """Return what one of the user's own tools prints; `RecorderError` if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own tools
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=seconds, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RecorderError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        tool, reason = Path(command[0]).name, (lines or ["no word"])[0]
+        raise RecorderError(f"{command[-1]}: {tool} failed: {reason}")
+    return done.stdout
+
+
+def _output(*command: str) -> str:
+    try:
+        return output_of(*command, seconds=_SECONDS)
+    except RecorderError:
         return ""
-    return done.stdout if done.returncode == 0 else ""

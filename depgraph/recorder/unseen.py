@@ -25,7 +25,6 @@ _MODULES = "module-{}-*.cubin"
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
 _FRESH_MAP = "UTMACCTL.IV"  # what was kept of a tensor map may have changed in memory
-_CALL = "CALL"
 _LEFT_OUT = "left out"  # the state of kernels that wait for other GPUs, as in launches.h
 _FEWEST_BYTES = 1 << 16  # that are worth a process of their own
 _OF_NAMES = {
@@ -58,11 +57,8 @@ class Function(NamedTuple):
 def note_unseen(
     events: Iterable[dict[str, Any]], folder: Path, process: int, architecture: int | None
 ) -> str:
-    """Note in each kernel's event what its code says; say why not, else "".
-
-    ``unseen`` lists accesses that no hook sees, ``programmatic`` is as in `KernelLaunch`. What is
-    left out is opaque whatever its code says, and NCCL's takes minutes to read.
-    """
+    """Note with kernels what no hook sees, and their programmatic launches; say why not, or ""."""
+    # What is left out is opaque whatever its code says, and NCCL's takes minutes to read.
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (of a CUDA toolkit, triton, or nvidia-cuda-nvdisasm)"
@@ -76,33 +72,32 @@ def note_unseen(
     known: dict[bytes, Function] = {}
     with ThreadPoolExecutor(available_jobs()) as pool:  # each waits for a file, or for a process
         modules = list(pool.map(lambda path: _code_of(path, wanted), paths))
-        parts = _parts({code for module in modules for code in module.values()})
+        codes = {code for module in modules for code in module.values()}
+        largest_first = sorted(codes, key=len, reverse=True)
+        n = min(available_jobs(), 1 + sum(map(len, codes)) // _FEWEST_BYTES)
+        parts = filter(None, (largest_first[first::n] for first in range(n)))
         for part in pool.map(lambda codes: _read(codes, architecture, nvdisasm), parts):
             known |= part
     found: dict[str, list[Function]] = {}
     for module in modules:
         for name in wanted & module.keys():
-            if (whole := _with_called(name, module, known, wanted)) is not None:
+            if (whole := _with_callees(name, module, known, wanted)) is not None:
                 found.setdefault(name, []).append(whole)
     for event in kernels:
         if event["mangled"] in found:
-            does = _together(found[event["mangled"]])
+            does = _combined(found[event["mangled"]])
             event["unseen"] = sorted(does.unseen)
             event["programmatic"] = programmatic_code(does.launching)
-    return _left(kernels, frozenset(name for module in modules for name in module))
+    return _unread(kernels, frozenset(name for module in modules for name in module))
 
 
-def _left(kernels: Sequence[dict[str, Any]], kept: frozenset[str]) -> str:
+def _unread(kernels: Sequence[dict[str, Any]], kept: frozenset[str]) -> str:
     """Say of which kernels no code was read, and why; "" if it was of all."""
     left = [event["mangled"] in kept for event in kernels if "unseen" not in event]
-    if not left:
-        return ""
-    reasons = []
-    if unread := sum(left):
-        reasons.append(f"nvdisasm does not read {unread}")
-    if missing := len(left) - unread:
-        reasons.append(f"{missing} in modules that were too large to keep")
-    return f"of {len(left)} of {len(kernels)} kernels: {', '.join(reasons)}"
+    unread, missing = left.count(True), left.count(False)
+    reasons = [f"nvdisasm does not read {unread}"] if unread else []
+    reasons += [f"{missing} in modules that were too large to keep"] if missing else []
+    return f"of {len(left)} of {len(kernels)} kernels: {', '.join(reasons)}" if left else ""
 
 
 def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
@@ -110,13 +105,6 @@ def _code_of(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
         return read_code(path, wanted)
     except (RecorderError, OSError):
         return {}
-
-
-def _parts(codes: Iterable[bytes]) -> list[list[bytes]]:
-    """Split functions into parts of about one size, for processes side by side."""
-    largest_first = sorted(codes, key=len, reverse=True)
-    n = min(available_jobs(), 1 + sum(map(len, largest_first)) // _FEWEST_BYTES)
-    return [part for first in range(n) if (part := largest_first[first::n])]
 
 
 def _read(codes: Sequence[bytes], architecture: int, nvdisasm: Path) -> dict[bytes, Function]:
@@ -138,7 +126,7 @@ def _read(codes: Sequence[bytes], architecture: int, nvdisasm: Path) -> dict[byt
     return {code: function_in(mine) for code, mine in zip(codes, lines, strict=True)}
 
 
-def _with_called(
+def _with_callees(
     name: str, module: dict[str, bytes], known: dict[bytes, Function], wanted: frozenset[str]
 ) -> Function | None:
     """Return what a kernel does, and what it may call; None if not known."""
@@ -147,10 +135,10 @@ def _with_called(
         return kernel
     called = [known.get(code) for other, code in module.items() if other not in wanted]
     there = [each for each in called if each is not None]
-    return _together([kernel, *there]) if len(there) == len(called) else None
+    return _combined([kernel, *there]) if len(there) == len(called) else None
 
 
-def _together(functions: Sequence[Function]) -> Function:
+def _combined(functions: Sequence[Function]) -> Function:
     return Function(
         frozenset().union(*(each.unseen for each in functions)),
         any(each.calls for each in functions),
@@ -163,8 +151,7 @@ def function_in(lines: Iterable[str]) -> Function:
     found: set[str] = set()
     names: set[str] = set()
     for line in lines:
-        match = _INSTRUCTION.match(line)
-        if match is None:
+        if (match := _INSTRUCTION.match(line)) is None:
             continue
         name = match[2]
         names.add(name)
@@ -178,5 +165,5 @@ def function_in(lines: Iterable[str]) -> Function:
             known.append(USES_OWN_MAPS)
         found.update(known)
     return Function(
-        frozenset(found), _CALL in names, frozenset(PROGRAMMATIC_OPCODES.keys() & names)
+        frozenset(found), "CALL" in names, frozenset(PROGRAMMATIC_OPCODES.keys() & names)
     )

@@ -1,7 +1,6 @@
 """When each block of a launch ran, and on which SM, as it was measured."""
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,26 +60,16 @@ def unpacked(value: object, n_blocks: int) -> BlockSpans | None:
     """Return what `BlockSpans.packed` made for so many blocks; None for anything else."""
     if not isinstance(value, dict) or not 0 < n_blocks <= MOST_BLOCKS:
         return None
-    clock, patch = _time(value.get("clock_ns"), 1), _time(value.get("patch_ns"), 0)
-    if clock is None or patch is None:
-        return None
-    begin = _column(value.get("begin"), _NS, n_blocks)
-    duration = _column(value.get("duration"), _NS, n_blocks)
-    sm = _column(value.get("sm"), _SM, n_blocks)
-    if begin is None or duration is None or sm is None:
-        return None
-    return BlockSpans(begin, duration, sm, clock, patch)
-
-
-def _time(value: object, least: int) -> int | None:
-    return value if type(value) is int and least <= value <= _MOST_NS else None
-
-
-def _column(value: object, kind: np.dtype[Any], n: int) -> NDArray[np.int64] | None:
-    if not isinstance(value, str):
-        return None
     try:
-        found = np.frombuffer(base64.b64decode(value, validate=True), kind)
-    except (ValueError, binascii.Error):
+        begin, duration, sm = (
+            np.frombuffer(base64.b64decode(value[name], validate=True), kind).astype(np.int64)
+            for name, kind in (("begin", _NS), ("duration", _NS), ("sm", _SM))
+        )
+    except (KeyError, TypeError, ValueError):  # binascii.Error is one of the last
         return None
-    return found.astype(np.int64) if len(found) == n else None
+    clock, patch = value.get("clock_ns"), value.get("patch_ns")
+    if type(clock) is not int or type(patch) is not int:
+        return None
+    is_possible = 1 <= clock <= _MOST_NS and 0 <= patch <= _MOST_NS
+    is_whole = is_possible and len(begin) == len(duration) == len(sm) == n_blocks
+    return BlockSpans(begin, duration, sm, clock, patch) if is_whole else None

@@ -27,12 +27,7 @@ _UNSHIELD = str.maketrans("\0\1\2\3\4\5\6", " ()[]<>")
 
 @lru_cache(maxsize=4096)
 def demangle(name: str) -> str:
-    """Return the C++ spelling of a mangled kernel name, or `name` itself where there is none.
-
-    Itanium ABI names (``_Z...``) go through ``__cxa_demangle`` of the C++ run-time library,
-    which the wheels of Arrow and Numba load as well. Where that is missing, or refuses the
-    name (libstdc++ does beyond about 1 000 characters), the mangled name comes back.
-    """
+    """Return the C++ spelling of a mangled name; the name itself where C++ gives none."""
     if not _MANGLED.match(name):
         return name
     cxa_demangle = _cxa_demangle()
@@ -41,26 +36,16 @@ def demangle(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def base_name(name: str) -> str:
-    """Return the bare function name that NVBit, Nsight, Kineto and simulators agree on.
-
-    Mangling, return type, namespaces, template arguments and parameters go:
-    ``void at::native::(anonymous namespace)::k<4, float>(int)``, the spelling of nsys,
-    ``void at::native::<unnamed>::k<(int)4, float>(int)``, and ``_ZN2at6native1kILi4EfEEvi``
-    are all ``k``. Different kernels may share a base name: it is a check, not a key.
-    """
+    """Return the bare function name that all tools agree on; different kernels may share one."""
     spelled = demangle(name.strip())
     if _MANGLED.match(spelled):
         return _last_mangled_component(spelled)
-    scopes = _without_brackets(_shielded(spelled)).split("::")
+    # Brackets and blanks that belong to a word are replaced, so that brackets can be counted.
+    shielded = _UNNAMED_SCOPE.sub("unnamed", _CLONE_MARK.sub("", spelled))
+    shielded = _OPERATOR.sub(lambda match: match.group().translate(_SHIELD), shielded)
+    scopes = _without_brackets(_CONVERSION.sub("operator\0", shielded)).split("::")
     words = next((scope.split() for scope in reversed(scopes) if scope.strip()), [spelled])
     return words[-1].lstrip("*&").translate(_UNSHIELD) or spelled
-
-
-def _shielded(name: str) -> str:
-    """Replace brackets and blanks that belong to a word, so that brackets can be counted."""
-    name = _UNNAMED_SCOPE.sub("unnamed", _CLONE_MARK.sub("", name))
-    name = _OPERATOR.sub(lambda match: match.group().translate(_SHIELD), name)
-    return _CONVERSION.sub("operator\0", name)
 
 
 def _without_brackets(name: str) -> str:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from depgraph.recorder.block_times import TIMES, BlockRun, block_runs_in, with_block_times
+from depgraph.recorder.times import TIMES, BlockRun, block_runs_in, with_block_times
 from depgraph.trace.block_spans import BlockSpans, unpacked
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from depgraph.parsers.recording.archive import SECTORS
-from depgraph.recorder.block_times import block_runs_in
 from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
+from depgraph.recorder.times import block_runs_in
 from depgraph.recorder.toolkit import Toolkit
 
 HERE = Path(__file__).parent

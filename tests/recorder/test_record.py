@@ -18,11 +18,10 @@ from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder import toolkit
-from depgraph.recorder.block_times import PAUSE_NS, TIMES
 from depgraph.recorder.build import Builder, cache_folder
 from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
-from depgraph.recorder.times import take_times, timed_in
+from depgraph.recorder.times import PAUSE_NS, TIMES, take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
 from depgraph.system.workers import Steps
@@ -159,7 +158,7 @@ def test_a_program_is_timed_and_recorded_into_a_store(program, recorded, tmp_pat
 )
 def test_tables_get_an_eighth_of_the_smallest_gpu(monkeypatch, listed, gib):
     monkeypatch.setattr(toolkit, "_output", lambda *_: listed)
-    assert Toolkit().for_tables >> 30 == gib
+    assert Toolkit().table_bytes >> 30 == gib
 
 
 @pytest.mark.usefixtures("with_a_gpu")
