@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from depgraph.parsers.recording.archive import SECTORS, pack
+from depgraph.parsers.recording.archive import SECTORS
+from depgraph.parsers.recording.packing import pack
 from depgraph.parsers.recording.sectors_jit import IS_PAGE, IS_WRITTEN, PAGE_BYTES, PIECE_BYTES
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from depgraph.cli.progress import input_progress, step_progress
 from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import pack
+from depgraph.parsers.recording.packing import pack
 from depgraph.recorder.build import Builder
 from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
 from depgraph.recorder.run import Selection, record, time

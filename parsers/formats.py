@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from depgraph.errors import ProfileError, TraceError
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.inputs import TraceInput
     from depgraph.trace.records import Trace
 
 
@@ -31,7 +31,6 @@ _FORMATS = (
 # How much of a file is looked at: a program may print for long before its first kernel.
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
 _TAR_AT = 257
-_STORE_MARK = "kernels.parquet"
 
 PathLike = str | Path
 
@@ -72,7 +71,7 @@ def open_trace(
     TraceError
         If a file cannot be read or is no trace; the message says what it looks like.
     """
-    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.inputs import TraceInput
 
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
@@ -81,18 +80,13 @@ def open_trace(
         if len(given) > 1:
             raise TraceError("<stdin>", "standard input comes alone", "give it without other files")
         return _open_inputs([TraceInput(None)])
-    files = _of_cutracer([Path(path) for path in given])
+    files = [Path(path) for path in given]
+    if len(files) == 1 and files[0].is_dir():
+        from depgraph.parsers.cutracer.trace import files_in
+
+        files = files_in(files[0]) or files
     listed = _listed(files, allow_outside=allow_outside)
     return listed or _open_inputs([TraceInput(path, memory_limit) for path in files])
-
-
-def _of_cutracer(given: list[Path]) -> list[Path]:
-    """Put the files of a run in place of its folder, if it is one of a run under CUTracer."""
-    if len(given) != 1 or not given[0].is_dir():
-        return given
-    from depgraph.parsers.cutracer.trace import files_in
-
-    return files_in(given[0]) or given
 
 
 def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
@@ -104,18 +98,15 @@ def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
     if not folders and not lists:
         return None
     if len(folders) + len(lists) > 1 or (folders and len(files) > 1):
-        raise TraceError(
-            (folders + lists)[1 if len(folders) + len(lists) > 1 else 0],
-            "belongs to another trace than the files before it",
-            "give one folder, or one kernelslist",
-        )
+        other = (folders + lists)[1 if len(folders) + len(lists) > 1 else 0]
+        found = "belongs to another trace than the files before it"
+        raise TraceError(other, found, "give one folder, or one kernelslist")
     from depgraph.parsers.accelsim.trace import AccelSimTrace
 
     if folders:
-        if (folders[0] / _STORE_MARK).is_file():
-            raise TraceError(
-                folders[0], "is a depgraph store, not a trace", "depgraph bound and report read it"
-            )
+        if (folders[0] / "kernels.parquet").is_file():
+            found = "is a depgraph store, not a trace"
+            raise TraceError(folders[0], found, "depgraph bound and report read it")
         return AccelSimTrace(list_folder(folders[0], allow_outside=allow_outside))
     others = [path for path in files if path.parent != lists[0].parent]
     if others:
@@ -126,21 +117,15 @@ def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
 def _open_inputs(inputs: list[TraceInput]) -> Trace:
     from depgraph.parsers.accelsim.kernel_list import is_kernel_file_name
 
-    def is_named_as_kernel(item: TraceInput) -> bool:
-        return is_kernel_file_name(Path(item.name).name)
-
     first = _format_of(inputs[0])
     for other in inputs[1:]:
         # A kernel file that is none is found when it is read: there may be ten thousands.
-        if is_named_as_kernel(inputs[0]) and is_named_as_kernel(other):
+        if all(is_kernel_file_name(Path(item.name).name) for item in (inputs[0], other)):
             continue
-        if (found := _format_of(other)) is not first:
-            raise TraceError(
-                other.name,
-                f"is a trace of another format ({found.FORMAT}) than {inputs[0].name}"
-                f" ({first.FORMAT})",
-                "give the files of one trace",
-            )
+        if (theirs := _format_of(other)) is not first:
+            found = f"is a trace of another format ({theirs.FORMAT})"
+            found += f" than {inputs[0].name} ({first.FORMAT})"
+            raise TraceError(other.name, found, "give the files of one trace")
     return first.open_inputs(inputs)
 
 
@@ -150,20 +135,17 @@ def _format_of(source: TraceInput) -> Format:
         head = source.head(size)
         if is_archive(head):
             break
-        for name in _FORMATS:
-            module = cast("Format", importlib.import_module(name))
-            if module.sniff(head):
-                return module
-        for module in _other_formats():
-            if module.sniff(head):
-                return module
+        if found := next((module for module in _formats() if module.sniff(head)), None):
+            return found
         if len(head) < size:
             break
-    raise refusal(source.name, head)
+    raise TraceError(source.name, *_described(source.name, head))
 
 
-def _other_formats() -> Iterator[Format]:
-    """Import the readers of installed packages, of which few files have need."""
+def _formats() -> Iterator[Format]:
+    """Import the readers of this package, then of others, of which few files have need."""
+    for name in _FORMATS:
+        yield cast("Format", importlib.import_module(name))
     from depgraph.system.plugins import PARSERS, installed, loaded
 
     for point in installed(PARSERS).values():
@@ -196,55 +178,52 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"PAR1", "is a Parquet file", _HINT),
     (b"%PDF", "is a PDF file", _HINT),
 )
-_TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+_TOOLS: tuple[tuple[bytes, str, str], ...] = (
     (
-        re.compile(rb'\{"op": ?"[A-Z0-9_.]+", ?"kernel_name"'),
+        rb'\{"op": ?"[A-Z0-9_.]+", ?"kernel_name"',
         "is the output of snoopie, whose lines name no thread block",
         _MEM_TRACE,
     ),
     (
-        re.compile(rb'"instr_opcode"\s{0,9}:|"(?:KernelLaunch|MemcpyHtoD)"\s{0,9}:\s{0,9}\{'),
+        rb'"instr_opcode"\s{0,9}:|"(?:KernelLaunch|MemcpyHtoD)"\s{0,9}:\s{0,9}\{',
         GPUCACHESIM,
         EITHER_TRACER,
     ),
     (
-        re.compile(
-            rb'"rocprofiler-sdk-tool"|"\d* ?CPU H(?:IP|SA) API"|^"?Index"?,"?KernelName"?,"?gpu-id'
-            rb'|^"Kind","Agent_Id",',
-            re.MULTILINE,
+        (
+            rb'"rocprofiler-sdk-tool"|"\d* ?CPU H(?:IP|SA) API"'
+            rb'|^"?Index"?,"?KernelName"?,"?gpu-id|^"Kind","Agent_Id",'
         ),
         "is a profile of rocprof, of an AMD GPU",
         _NO_AMD,
     ),
     (
-        re.compile(rb"^ADDRESS_MESSAGE,", re.MULTILINE),
+        rb"^ADDRESS_MESSAGE,",
         "is omniprobe's CSV, which names no thread block",
         "trace again with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM",
     ),
     (
-        re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:"),
+        rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:",
         "is the text that CUTracer prints, which does not say how large a grid is",
         "trace again with CUTRACER_INSTRUMENT=mem_addr_trace CUTRACER_TRACE_FORMAT=ndjson",
     ),
     (
-        re.compile(
-            rb"^CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*:[ \t]*\n[ \t]+\* Reg\d", re.MULTILINE
-        ),
+        rb"^CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*:[ \t]*\n[ \t]+\* Reg\d",
         "is the output of NVBit's record_reg_vals, which has registers but no addresses",
         _MEM_TRACE,
     ),
     (
-        re.compile(rb"^kernel \d+ - [^\n]* - #thread-blocks \d+,", re.MULTILINE),
+        rb"^kernel \d+ - [^\n]* - #thread-blocks \d+,",
         "is the output of an NVBit tool that counts instructions",
         _MEM_TRACE,
     ),
     (
-        re.compile(rb"\A\s*kernel id, kernel mangled name,"),
+        rb"\A\s*kernel id, kernel mangled name,",
         "is the statistics file of an Accel-Sim trace",
         "give the kernelslist beside it, or the folder",
     ),
     (
-        re.compile(rb"^(?:GPGPU-Sim |gpu_sim_cycle = |[ \t]+mf: uid=)", re.MULTILINE),
+        rb"^(?:GPGPU-Sim |gpu_sim_cycle = |[ \t]+mf: uid=)",
         "is a simulator's log without memory lines that name a thread block",
         _AS_TIMES,
     ),
@@ -260,13 +239,8 @@ _PROFILES = {
 }
 
 
-def refusal(name: str, head: bytes) -> TraceError:
-    """Return the error for a file of no known format, by how it begins."""
-    found, hint = _described(name, head)
-    return TraceError(name, found, hint)
-
-
 def _described(name: str, head: bytes) -> tuple[str, str]:
+    """Say what a file of no known format is, and what to do."""
     if not head.strip():
         return "the file is empty", "trace the program again"
     if is_archive(head):
@@ -275,17 +249,15 @@ def _described(name: str, head: bytes) -> tuple[str, str]:
         if head.startswith(signature):
             return found, hint
     for pattern, found, hint in _TOOLS:
-        if pattern.search(head):
+        if re.search(pattern, head, re.MULTILINE):
             return found, hint
-    profile = _profile(name, head)
-    if profile is not None:
+    if (profile := _profile(name, head)) is not None:
         return profile, _AS_TIMES
     is_binary = b"\0" in head[: 1 << 16]
     return "is binary, and no trace" if is_binary else "is not a memory-access trace", _HINT
 
 
 def _profile(name: str, head: bytes) -> str | None:
-    """Say which profile it is, if it is one."""
     from depgraph.parsers.profiles.formats import sniff
     from depgraph.parsers.profiles.source import Head
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
 from depgraph.errors import ProfileError
-from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.parsers.scanning.inputs import TraceStream
 from depgraph.system.described import optional, text, whole
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short

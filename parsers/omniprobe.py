@@ -12,17 +12,17 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.recording.fields import text_of, whole
+from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
+from depgraph.parsers.scanning.json_lines import JsonLines, lanes_of, text_of, whole
 from depgraph.parsers.scanning.launch_limits import check_dimensions
-from depgraph.parsers.scanning.long_lines import lines_of
-from depgraph.parsers.scanning.touch_table import MAX_Y, TouchTable, pack_block
+from depgraph.parsers.scanning.touch_table import MAX_Y, pack_block
 from depgraph.trace.records import (
     RANGE,
     READ,
@@ -34,12 +34,10 @@ from depgraph.trace.records import (
     PossibleWrites,
     Ranges,
     ScannedPart,
-    SourceFiles,
-    Trace,
 )
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput, TraceStream
+    from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
     from depgraph.trace.records import Operation, Overflow, PartTask
 
 FORMAT = "omniprobe"
@@ -61,11 +59,9 @@ _LAST_BLOCK = MAX_Y  # numbers of blocks have 16 bits
 _BUFFERS = 1 << 20, 1 << 48  # below lies LDS, behind are the apertures of LDS and scratch
 _MI300X = 942
 _MOST_MISSING = 1 << 16
-_LINES_AT_ONCE = 4096
 _HEAD = re.compile(
     rb'^\{(?=[^\n]{0,4096}"dispatch_id")(?=[^\n]{0,4096}"block_idx_x")', re.MULTILINE
 )
-_DAMAGED = "damaged access lines"
 _UNSIZED = "writes, of which omniprobe does not say how many bytes they touch"
 _UNKNOWN = "has accesses of which omniprobe does not say whether they read or write"
 _MISSING = "has no records: was it not instrumented, or does it touch no memory?"
@@ -80,13 +76,11 @@ def open_inputs(inputs: Sequence[TraceInput]) -> OmniprobeTrace:
     """Open what one run logged."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a second log of omniprobe", "give one run at a time")
-    return OmniprobeTrace(inputs[0])
+    return OmniprobeTrace(inputs)
 
 
 @dataclass(slots=True)
 class _Dispatch:
-    """What records of a dispatch say of it."""
-
     name: str
     index: int  # among those of the file
     last: list[int] = field(default_factory=lambda: [0, 0, 0])  # block that has records
@@ -95,77 +89,30 @@ class _Dispatch:
 
     def launch(self, number: int) -> KernelLaunch:
         x, y, z = (last + 1 for last in self.last)
-        return KernelLaunch(
-            self.name, (x, y, z), (_LANES * self.waves, 1, 1), trace_id=number,
-            architecture=_MI300X,
-        )  # fmt: skip
+        block = _LANES * self.waves, 1, 1
+        return KernelLaunch(self.name, (x, y, z), block, trace_id=number, architecture=_MI300X)
 
 
-@dataclass(frozen=True, slots=True)
-class OmniprobeTask:
-    """The whole log: records of one dispatch may stand anywhere in it."""
-
-    source: TraceInput
-    input_bytes: int
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002 - see below
-        """Read the log; what it wrote is looked at again at the end, so that all is kept."""
-        with self.source.open() as stream:
-            reader = _Reader()
-            reader.read(stream)
-            part = reader.finish()
-            part.bytes = self.input_bytes or stream.input_position
-        return part
-
-
-class _Reader:
+class _Reader(JsonLines):
     def __init__(self) -> None:
-        self._part = ScannedPart()
-        self._touches = TouchTable()
+        super().__init__(ScannedPart())
         self._dispatches: dict[int, _Dispatch] = {}
-
-    def read(self, stream: TraceStream) -> None:
-        """Read all lines."""
-        lines = lines_of(stream)
-        try:
-            while some := list(islice(lines, _LINES_AT_ONCE)):
-                self._add([found for line in some if (found := self._take(line)) is not None])
-        except TraceError as error:
-            if not self._part.lines:
-                raise
-            self._part.damage.append(Damage(self._part.lines, error.found))
 
     def _take(self, line: bytes) -> tuple[int, tuple[int, ...], list[int]] | None:
         """Take a line; return the row, kinds and addresses of the access that it is, if any."""
         part = self._part
-        part.lines += 1
-        part.text_bytes += len(line)
         if b'"dispatch_id"' not in line:
             part.skipped["lines that are no records: the program's own"] += bool(line.strip())
             return None
-        try:
-            record = json.loads(line)
-            if "op_type" not in record:
-                part.skipped["records of another kind"] += 1
-                return None
-            part.access_lines += 1
-            return self._access(record)
-        except (ValueError, LookupError, TypeError, RecursionError):
-            if not line.endswith(b"\n"):
-                part.damage.append(Damage(part.lines, "the last line is cut"))
-                return None
-            part.damaged_lines += 1
-            part.skipped[_DAMAGED] += 1
-            part.warnings[_DAMAGED] += 1
-            part.damaged_line = part.damaged_line or Damage(part.lines, "access line is damaged")
-        return None
+        record = json.loads(line)
+        if "op_type" not in record:
+            part.skipped["records of another kind"] += 1
+            return None
+        part.access_lines += 1
+        return self._access(record)
 
     def _access(self, record: dict[str, Any]) -> tuple[int, tuple[int, ...], list[int]]:
-        lanes = record["addresses"]
-        if not 0 < len(lanes) <= _LANES or {*map(type, lanes)} != {int}:
-            raise ValueError("addresses are not up to 64 numbers")
-        if min(lanes) < 0 or max(lanes) >> 64:
-            raise ValueError("addresses that 64 bits do not hold")
+        lanes = lanes_of(record, "addresses", 1, _LANES)
         kinds = _KINDS.get(record["op_type"], ())
         x, y, z = block = [whole(record, f"block_idx_{axis}", most=_LAST_BLOCK) for axis in "xyz"]
         wave = whole(record, "wave_num", most=_MOST_WAVES - 1)
@@ -201,15 +148,13 @@ class _Reader:
             kinds = np.full(len(start), kind, np.uint8)
             self._touches.append(Ranges(rows, kinds, start, start + np.uint64(1)))
 
-    def finish(self) -> ScannedPart:
-        """Return all that the log said."""
+    def _finish(self) -> None:
         part = self._part
         part.skipped = +part.skipped
         part.touches = self._touches.touches()
         for number, dispatch in self._dispatches.items():
             launch = dispatch.launch(number)
-            part.keys.append((number,))
-            part.launches.append(launch)
+            part.add_launch((number,), launch)
             try:
                 check_dimensions(launch.grid, launch.block)
             except ValueError as error:
@@ -223,7 +168,6 @@ class _Reader:
             if index not in part.untraced:
                 part.untraced[index], part.reach[index] = _UNSIZED, RANGE
         part.possible.append(possible)
-        return part
 
     def _possible(self, touches: BlockTouches) -> PossibleWrites:
         """Return where writes meet accesses, however wide both are."""
@@ -238,21 +182,21 @@ class _Reader:
         return PossibleWrites(launch.astype(np.int32), block, start - beside, end + beside)
 
 
-class OmniprobeTrace(Trace):
+def _read(stream: TraceStream, _: Overflow | None) -> ScannedPart:
+    """Read a log; what it wrote is looked at again at the end, so that all is kept."""
+    return _Reader().read(stream)
+
+
+class OmniprobeTrace(InputTrace):
     """The log of a run, in the order of its dispatches."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
     hint = "trace with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM"
 
-    def __init__(self, source: TraceInput) -> None:
-        self.name, self._source = source.name, source
-        self.sources = SourceFiles()
-        source.add_to(self.sources)
-
     def tasks(self) -> Iterator[PartTask]:
-        """Yield the log as one part."""
-        yield OmniprobeTask(self._source, self.input_bytes or 0)
+        """Yield the log as one part: records of one dispatch may stand anywhere in it."""
+        yield WholeInput(self._inputs[0], _read, self.input_bytes or 0)
 
     def program_order(self) -> DispatchOrder:
         """Return what puts dispatches in the order of their numbers."""
@@ -270,10 +214,9 @@ class DispatchOrder:
         numbers = [number for (number,) in part.keys]
         missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
         if missing > _MOST_MISSING:
-            raise TraceError(
-                "the trace", f"{missing} dispatches between others have no records",
-                "trace all dispatches of the kernels between (-d all)",
-            )  # fmt: skip
+            found = f"{missing} dispatches between others have no records"
+            hint = "trace all dispatches of the kernels between (-d all)"
+            raise TraceError("the trace", found, hint)
         known = dict(zip(numbers, part.launches, strict=True))
         place: dict[int, int] = {}
         for number in range(min(numbers, default=0), max(numbers, default=-1) + 1):
@@ -282,9 +225,6 @@ class DispatchOrder:
             if launch is None:
                 part.untraced[len(part.keys)] = _MISSING
                 part.keys.append((number,))
-                launch = KernelLaunch(
-                    f"dispatch_{number}", (1, 1, 1), (_LANES, 1, 1), trace_id=number,
-                    architecture=_MI300X,
-                )  # fmt: skip
+                launch = _Dispatch(f"dispatch_{number}", 0).launch(number)
             self.operations.append(launch)
         return np.array([place[number] for (number,) in part.keys], np.int64)

@@ -307,7 +307,7 @@ def _mender(
 
 
 def _write_profile(scenario: Scenario, timing: Path | None, file: Path, *, force: bool) -> None:
-    from depgraph.parsers.scanning.compression import TraceStream
+    from depgraph.parsers.scanning.inputs import TraceStream
     from depgraph.reports.export.kineto import write_annotated
 
     opened = None if timing is None else partial(TraceStream, timing)

@@ -184,10 +184,7 @@ class BlockTouches:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A fault of a trace: its 1-based line within the part, and what was found.
-
-    Where a part holds several files, `path` names the one at fault and the line counts within it.
-    """
+    """A fault: its line, from 1, within the part, or within the file at `path`."""
 
     line: int
     found: str
@@ -238,6 +235,29 @@ class ScannedPart:
     text_bytes: int = 0  # size of its text, decompressed
     path: str | None = None  # the file that the part is cut from, if the trace has several
 
+    def add_launch(self, key: tuple[int, ...], launch: KernelLaunch | None = None) -> int:
+        """Take another launch that the part mentions; return its index."""
+        self.keys.append(key)
+        self.launches.append(launch)
+        return len(self.keys) - 1
+
+    def add_damaged_line(self, found: str, line: int | None = None) -> None:
+        """Count an access line that lost something, by default the last one."""
+        self.damaged_lines += 1
+        self.damaged_line = self.damaged_line or Damage(line or self.lines, found)
+
+    def count_lines(
+        self,
+        counters: NDArray[np.int64],
+        skipped: Iterable[tuple[int, str]],
+        warnings: Iterable[tuple[int, str]],
+    ) -> None:
+        """Add what a scanner counted: lines left out, and lines to be warned of."""
+        for total, reasons in ((self.skipped, skipped), (self.warnings, warnings)):
+            for counter, reason in reasons:
+                if counters[counter]:
+                    total[reason] += int(counters[counter])
+
     def count(self, other: ScannedPart) -> None:
         """Add what another part counts, its allocations and its calls of the host."""
         for name in (*COUNTERS, *NUMBERS, "allocations", "host_calls"):
@@ -280,6 +300,18 @@ class PartTask(Protocol):
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the part; what `overflow` takes is missing in the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPart:
+    """A part that is known without scanning anything."""
+
+    part: ScannedPart
+    input_bytes: int = 0
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
+        """Return the part."""
+        return self.part
 
 
 class ProgramOrder(Protocol):
@@ -341,12 +373,11 @@ class FileState:
             now = None
         if now == self:
             return
+        found = "changed while it was read"
         if now is None:
             found = "is gone, which was there when reading began"
         elif now.size != self.size:
-            found = f"changed while it was read, from {self.size} to {now.size} bytes"
-        else:
-            found = "changed while it was read"
+            found += f", from {self.size} to {now.size} bytes"
         raise TraceError(path, found, "read it again once nothing writes to it any more")
 
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.parsers.scanning.launch_limits import (
-    check_dimensions,
-    signed64,
-    usable_architecture,
-    usable_registers,
-    usable_shared_bytes,
-)
+from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.tables_jit import ADDRESS_END
 from depgraph.trace.names import demangle
 from depgraph.trace.records import Dim3, KernelLaunch
@@ -82,22 +76,19 @@ def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
         raise ValueError("the file is empty")
     if b"kernel name" not in pairs and b"grid dim" not in pairs:
         raise ValueError("no kernel header")
-    grid = _triple(pairs, b"grid dim")
-    block = _triple(pairs, b"block dim")
-    check_dimensions(grid, block)
     mangled = pairs.get(b"kernel name", b"").decode("utf-8", "replace").strip()
     return KernelHeader(
-        KernelLaunch(
+        checked_launch(
             name=demangle(mangled),
-            grid=grid,
-            block=block,
-            registers=usable_registers(_number(pairs, b"nregs") or 0),
-            shared_bytes=usable_shared_bytes(_number(pairs, b"shmem", -1)),
+            grid=_triple(pairs, b"grid dim"),
+            block=_triple(pairs, b"block dim"),
+            registers=_number(pairs, b"nregs"),
+            shared_bytes=_number(pairs, b"shmem", -1),
             stream=_number(pairs, b"cuda stream id"),
             context=context,
             mangled_name=mangled,
             trace_id=_number(pairs, b"kernel id"),
-            architecture=usable_architecture(_number(pairs, b"binary version")),
+            architecture=_number(pairs, b"binary version"),
         ),
         version=_number(pairs, b"accelsim tracer version"),
         shared_base=_address(pairs, b"shmem base_addr"),
@@ -107,7 +98,7 @@ def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
 
 
 def _pairs(text: bytes) -> dict[bytes, bytes]:
-    """Return the ``-key = value`` lines in front of the first instruction or ``#`` line."""
+    """Return the ``-key = value`` lines in front of the first instruction or ``#``."""
     pairs: dict[bytes, bytes] = {}
     for line in text.split(b"\n"):
         stripped = line.strip()
@@ -139,11 +130,7 @@ def _address(pairs: dict[bytes, bytes], key: bytes) -> int:
 
 
 def find_layout(text: bytes, header: KernelHeader) -> Layout:
-    """Tell from its first lines how a kernel file is laid out.
-
-    The header does not tell: files of version 3 describe raw columns though they are grouped, and
-    the columns for source lines and cores come and go with options of the tracer.
-    """
+    """Tell by its first lines how a kernel file is laid out, whatever the header says."""
     is_grouped = b"#BEGIN_TB" in text or b"\nthread block = " in text
     seen: Counter[int] = Counter()
     for line in text.split(b"\n"):
@@ -152,12 +139,11 @@ def find_layout(text: bytes, header: KernelHeader) -> Layout:
             seen[columns] += 1
             if seen.total() >= (_SAMPLED_LINES if len(seen) > 1 else _AGREEING_LINES):
                 break
-    if seen:
-        columns, _ = seen.most_common(1)[0]
-        if columns < _BLOCK_COLUMNS and not is_grouped:
-            raise ValueError("its instructions belong to no thread block")
-        return Layout(is_grouped, columns)
-    return Layout(is_grouped, int(header.has_line_numbers) + (0 if is_grouped else _BLOCK_COLUMNS))
+    usual = int(header.has_line_numbers) + (0 if is_grouped else _BLOCK_COLUMNS)
+    columns, _ = next(iter(seen.most_common(1)), (usual, 0))
+    if columns < _BLOCK_COLUMNS and not is_grouped:
+        raise ValueError("its instructions belong to no thread block")
+    return Layout(is_grouped, columns)
 
 
 def _columns_before_pc(line: bytes) -> int | None:

@@ -2,14 +2,14 @@
 
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.compression import TraceInput
-from depgraph.trace.records import Damage, FileState, MemoryOperation, SourceFiles
+from depgraph.parsers.scanning.inputs import TraceInput
+from depgraph.trace.records import Damage, FileState, MemoryOperation, ScannedPart, SourceFiles
 
 _MAX_LIST_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
@@ -23,7 +23,6 @@ _KERNEL_FILE = re.compile(
 )
 _LIST_FILE = re.compile(r"kernelslist.*")
 _KERNEL_ENTRY = re.compile(rb"(?:[^\s,]*/)?kernel(?:-\d+|slist)[^\s/]*")
-_GPUCACHESIM_LIST = "commands.json"
 _COMPRESSIONS = (".xz", ".gz", ".zst", ".bz2")
 # What the tracer's other versions and forks write between kernels, without effect on memory here.
 _IGNORED_WORDS = {
@@ -50,20 +49,12 @@ class KernelList:
     name: str  # of the list, or of the folder without one
     entries: list[KernelFile | MemoryOperation] = field(default_factory=list)
     sources: SourceFiles = field(default_factory=SourceFiles)  # the list and every file it names
-    skipped: Counter[str] = field(default_factory=Counter)
-    warnings: Counter[str] = field(default_factory=Counter)
-    damage: list[Damage] = field(default_factory=list)
-    lines: int = 0
-    bytes: int = 0
+    part: ScannedPart = field(default_factory=ScannedPart)  # what is to be said of the list
 
     def add_kernel(self, path: Path) -> None:
         """Add a kernel file, as it is now."""
         context, _ = kernel_number(path) or (0, 0)
         self.entries.append(KernelFile(path, self.sources.add(path), context))
-
-    def kernel_files(self) -> list[KernelFile]:
-        """Return the kernel files alone."""
-        return [entry for entry in self.entries if isinstance(entry, KernelFile)]
 
 
 def is_kernel_file_name(name: str) -> bool:
@@ -101,10 +92,10 @@ def kernel_number(path: Path) -> tuple[int, int] | None:
 def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
     """Read a list and find the files that it names, beside it."""
     result = KernelList(str(path), sources=SourceFiles([path]))
-    result.bytes = result.sources.bytes
+    result.part.bytes = result.sources.bytes
     absent: list[tuple[int, str]] = []
     for number, line in enumerate(_lines_of(path), start=1):
-        result.lines = number
+        result.part.lines = number
         entry = line.strip()
         if entry.startswith("MemcpyHtoD"):
             _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
@@ -116,16 +107,20 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
             if file is None:
                 absent.append((number, entry))
             else:
-                _note_absent_before(result, absent)
+                # Kernels are missing in front of others: dependences through them are lost.
+                for line_number, name in absent:
+                    found = f"kernel file {name[:80]} is listed but absent"
+                    result.part.damage.append(Damage(line_number, found, result.name))
+                absent.clear()
                 result.add_kernel(file)
         elif entry:
             known = (kind for word, kind in _IGNORED_WORDS.items() if entry.startswith(word))
-            result.skipped[f"lines of the list: {next(known, 'not known to depgraph')}"] += 1
-    if not result.kernel_files():
+            result.part.skipped[f"lines of the list: {next(known, 'not known to depgraph')}"] += 1
+    if not any(isinstance(entry, KernelFile) for entry in result.entries):
         _refuse_without_kernels(path, absent)
     if absent:
         # Nothing that is here depends on them.
-        result.warnings["kernel files at the end of the list that are absent"] += len(absent)
+        result.part.warnings["kernel files at the end of the list that are absent"] += len(absent)
     _note_unlisted(result, path.parent)
     return result
 
@@ -143,16 +138,13 @@ def _lines_of(path: Path) -> Iterator[str]:
         yield line.decode("utf-8", "replace")
 
 
-def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
-    if absent:
-        number, entry = absent[0]
-        raise TraceError(
-            path,
-            f"none of its {len(absent)} kernel files is here (first: {entry[:80]})",
-            f"put the kernel files into {path.parent}, beside the list",
-            line=number,
-        )
-    raise TraceError(path, "the list names no kernel file", "trace the program again")
+def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> NoReturn:
+    if not absent:
+        raise TraceError(path, "the list names no kernel file", "trace the program again")
+    number, entry = absent[0]
+    found = f"none of its {len(absent)} kernel files is here (first: {entry[:80]})"
+    hint = f"put the kernel files into {path.parent}, beside the list"
+    raise TraceError(path, found, hint, line=number)
 
 
 def parse_copy(entry: str) -> MemoryOperation:
@@ -173,33 +165,22 @@ def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> 
         result.entries.append(parse_copy(entry))
     except ValueError as error:
         if is_cut:
-            result.warnings["the last line of the list is cut"] += 1
+            result.part.warnings["the last line of the list is cut"] += 1
         else:
-            result.damage.append(Damage(number, str(error), result.name))
-
-
-def _note_absent_before(result: KernelList, absent: list[tuple[int, str]]) -> None:
-    """Take kernels that are missing in front of others: dependences through them are lost."""
-    for number, entry in absent:
-        found = f"kernel file {entry[:80]} is listed but absent"
-        result.damage.append(Damage(number, found, result.name))
-    absent.clear()
+            result.part.damage.append(Damage(number, str(error), result.name))
 
 
 def _note_unlisted(result: KernelList, folder: Path) -> None:
-    listed = {_stem(path.name) for path in result.sources.paths}
     try:
-        names = [item.name for item in folder.iterdir()]
+        names = [item.name for item in folder.iterdir() if is_kernel_file_name(item.name)]
     except OSError:
         return
     # The raw and the grouped form of a kernel often lie side by side.
-    unlisted = {_stem(name) for name in names if is_kernel_file_name(name)} - listed
-    if unlisted:
-        result.warnings["kernel files in the folder that the list does not name"] += len(unlisted)
-
-
-def _stem(name: str) -> str:
-    return name.split(".trace", 1)[0]
+    listed = {path.name.split(".trace", 1)[0] for path in result.sources.paths}
+    if unlisted := {name.split(".trace", 1)[0] for name in names} - listed:
+        result.part.warnings["kernel files in the folder that the list does not name"] += len(
+            unlisted
+        )
 
 
 def _is_path(entry: str) -> bool:
@@ -207,7 +188,6 @@ def _is_path(entry: str) -> bool:
 
 
 def _find(path: Path, entry: str, number: int, *, allow_outside: bool) -> Path | None:
-    """Return the file of an entry of a list, however it is packed; None if it is absent."""
     if "\0" in entry or len(entry) > _MAX_PATH:
         return None
     folder = path.parent
@@ -217,12 +197,9 @@ def _find(path: Path, entry: str, number: int, *, allow_outside: bool) -> Path |
     if found is not None and found.is_symlink():
         leading_out.append(found)
     if not allow_outside and not all(is_inside(file, folder) for file in leading_out):
-        raise TraceError(
-            path,
-            f"names {entry[:80]}, which lies outside {folder}",
-            "pass --allow-outside if you trust the list",
-            line=number,
-        )
+        found_outside = f"names {entry[:80]}, which lies outside {folder}"
+        hint = "pass --allow-outside if you trust the list"
+        raise TraceError(path, found_outside, hint, line=number)
     return found
 
 
@@ -283,18 +260,15 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
         return from_files(files, name=str(folder), allow_outside=allow_outside)
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
-    if any(item.name == _GPUCACHESIM_LIST for item in items):
+    if any(item.name == "commands.json" for item in items):
         from depgraph.parsers.formats import EITHER_TRACER, GPUCACHESIM
 
         raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
-    raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))
-
-
-def _hint(items: list[Path]) -> str:
-    for item in items:
-        if any(item.glob("kernelslist*")):
-            return f"give the folder of the kernelslist: {item}"
-    return "give the folder of kernelslist.g, or a trace file"
+    inside = next((item for item in items if any(item.glob("kernelslist*"))), None)
+    hint = "give the folder of kernelslist.g, or a trace file"
+    if inside is not None:
+        hint = f"give the folder of the kernelslist: {inside}"
+    raise TraceError(folder, "the folder holds no Accel-Sim trace", hint)
 
 
 def _has_kernels(path: Path) -> bool:
@@ -310,16 +284,11 @@ def _has_kernels(path: Path) -> bool:
 
 
 def _one_list(folder: Path, lists: list[Path]) -> Path | None:
-    if not lists:
-        return None
-    if len(lists) == 1:
-        return lists[0]
+    if len(lists) <= 1:
+        return next(iter(lists), None)
     names = ", ".join([*(item.name for item in lists[:3]), *(["..."] if lists[3:] else [])])
-    raise TraceError(
-        folder,
-        f"holds {len(lists)} kernel lists ({names}), one for each CUDA context",
-        "give one of them",
-    )
+    found = f"holds {len(lists)} kernel lists ({names}), one for each CUDA context"
+    raise TraceError(folder, found, "give one of them")
 
 
 def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> KernelList:
@@ -329,23 +298,20 @@ def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> K
         chosen.setdefault(kernel_number(path) or str(path), path)
     contexts = {key[0] for key in chosen if isinstance(key, tuple)}
     if len(contexts) > 1:
-        raise TraceError(
-            name,
-            f"kernel files of {len(contexts)} CUDA contexts, in no known order",
-            "give the kernelslist of one of them",
-        )
-    ordered = [key for key in chosen if isinstance(key, tuple)]
-    if len(ordered) == len(chosen):
-        ordered.sort()
-        paths = [chosen[key] for key in ordered]
-    else:
+        found = f"kernel files of {len(contexts)} CUDA contexts, in no known order"
+        raise TraceError(name, found, "give the kernelslist of one of them")
+    ordered = sorted(key for key in chosen if isinstance(key, tuple))
+    paths = [chosen[key] for key in ordered]
+    if len(ordered) < len(chosen):
         paths = [path for path in files if path in chosen.values()]
     result = KernelList(name)
     for path in paths:
         _refuse_link_outside(path, allow_outside=allow_outside)
         result.add_kernel(path)
     if len(paths) > 1:
-        result.warnings["no kernelslist: kernels in the order of their numbers, no host copies"] = 1
+        result.part.warnings[
+            "no kernelslist: kernels in the order of their numbers, no host copies"
+        ] = 1
     return result
 
 

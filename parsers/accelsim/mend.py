@@ -8,15 +8,15 @@ import gzip
 import io
 import lzma
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import find_layout, parse_header
-from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.parsers.scanning.inputs import TraceStream, zstd
 
 # What the simulator's trace reader has opcodes for (gpgpu-sim, ISA_Def of each architecture).
 _KNOWN_VERSIONS = (35, 60, 61, 70, 75, 80, 86)
@@ -34,6 +34,11 @@ _SHARED = (b"LDS", b"STS", b"LDSM", b"STSM", b"ATOMS")
 _LIST, _STRIDE, _DELTAS = 0, 1, 2
 _HEADER_BYTES = 1 << 16
 _PAIR = re.compile(rb"-(nregs|shmem|binary version|cuda stream id) = (\S+)\s*\n?")
+_WRITERS: dict[str, Callable[[Path], Any]] = {
+    ".xz": partial(lzma.open, mode="wb", preset=0),
+    ".gz": partial(gzip.GzipFile, mode="wb", compresslevel=1, mtime=0),
+    ".zst": partial(zstd.open, mode="wb"),
+}
 _HINT = "export with --as-is, which changes nothing but streams"
 
 
@@ -61,7 +66,9 @@ class _Need:
         if form == _LIST:
             last = max((int(a, 16) for a in listed if a.startswith(b"0x")), default=0)
         elif form == _STRIDE:
-            mask = int(tokens[_mask_at(tokens, opcode)], 16)
+            # The mask stands before the number of registers that an instruction writes.
+            before = (place for place in range(opcode - 1, 0, -1) if tokens[place].isdigit())
+            mask = int(tokens[next(before, 0) - 1], 16)
             lanes = mask.bit_length() - (mask & -mask).bit_length()
             last = int(listed[0], 16) + max(0, int(listed[1])) * max(0, lanes)
         else:
@@ -94,7 +101,7 @@ def mend_trace(source: Path, target: Path, stream: int) -> Counter[str]:
     except (ValueError, IndexError):
         raise TraceError(source, f"no instruction: {line[:60]!r}", _HINT) from None
     mended: Counter[str] = Counter()
-    with _writer(target) as out:
+    with _WRITERS.get(target.suffix, partial(open, mode="wb"))(target) as out:
         for warp in _warps(source):
             out.writelines(_mended_lines(warp, mask_at, need, stream, mended))
     return mended
@@ -103,7 +110,6 @@ def mend_trace(source: Path, target: Path, stream: int) -> Counter[str]:
 def _mended_lines(
     lines: list[bytes], mask_at: int, need: _Need, stream: int, mended: Counter[str]
 ) -> Iterator[bytes]:
-    """Yield the lines of a warp, or of what stands before the first one."""
     later = 0
     changed: list[bytes] = []
     for line in reversed(lines):
@@ -121,13 +127,11 @@ def _mended_lines(
             tokens[opcode] = _OPCODES[base] + (dot + rest if _OPCODES[base] != b"NOP" else b"")
             mended[f"opcodes {base.decode()} -> {_OPCODES[base].decode()}"] += 1
         later |= mask
-        is_changed = tokens != line.split()
-        changed.append(b" ".join(tokens) + b" \n" if is_changed else line)
+        changed.append(line if tokens == line.split() else b" ".join(tokens) + b" \n")
     return reversed(changed)
 
 
 def _header_line(line: bytes, need: _Need, stream: int, mended: Counter[str]) -> bytes:
-    """Return a line of the header as the simulator can take it; others as they are."""
     match = _PAIR.fullmatch(line)
     if match is None:
         return line
@@ -139,27 +143,15 @@ def _header_line(line: bytes, need: _Need, stream: int, mended: Counter[str]) ->
         mended_value = value if value in _KNOWN_VERSIONS else _AMPERE
     elif key == "nregs":
         fits = need.registers <= value <= _MOST_REGISTERS and value > 0
-        least = min(_MOST_REGISTERS, _rounded(max(need.registers, 1), _REGISTER_UNIT))
-        mended_value = value if fits else least
+        least = -(-max(need.registers, 1) // _REGISTER_UNIT) * _REGISTER_UNIT
+        mended_value = value if fits else min(_MOST_REGISTERS, least)
     else:
         fits = need.shared_bytes <= value <= _MOST_SHARED_BYTES
-        mended_value = value if fits else _rounded(need.shared_bytes, _SHARED_UNIT)
+        mended_value = value if fits else -(-need.shared_bytes // _SHARED_UNIT) * _SHARED_UNIT
     if mended_value == value:
         return line
     mended[f"headers -{key}"] += 1
     return b"-%s = %d\n" % (match[1], mended_value)
-
-
-def _rounded(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
-def _mask_at(tokens: list[bytes], opcode: int) -> int:
-    """Return where the mask stands, before the registers that an instruction writes."""
-    at = opcode - 1
-    while not tokens[at].isdigit() or tokens[at].startswith(b"R"):
-        at -= 1
-    return at - 1
 
 
 def _opcode_at(tokens: list[bytes], mask_at: int) -> int:
@@ -183,17 +175,3 @@ def _warps(path: Path) -> Iterator[list[bytes]]:
             lines = []
         lines.append(line)
     yield lines
-
-
-def _writer(path: Path) -> BinaryIO:
-    if path.suffix == ".xz":
-        return lzma.open(path, "wb", preset=0)  # type: ignore[return-value]
-    if path.suffix == ".gz":
-        return gzip.GzipFile(path, "wb", compresslevel=1, mtime=0)  # type: ignore[return-value]
-    if path.suffix == ".zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        return zstd.open(path, "wb")  # type: ignore[return-value]
-    return path.open("wb")

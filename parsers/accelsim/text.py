@@ -105,9 +105,7 @@ class PartScanner:
         """Scan the text of a kernel, `key` in launch order, or what follows its header."""
         kernel: _KernelScanner | None = None
         damage: list[Damage] = []
-        index = len(self.part.keys)
-        self.part.keys.append((key,))
-        self.part.launches.append(None)
+        index = self.part.add_launch((key,))
         try:
             first_bytes = BUFFER_BYTES if header and layout else HEAD_BYTES
             for buffer in whole_lines(stream, BUFFER_BYTES, first_bytes=first_bytes):
@@ -136,8 +134,6 @@ class PartScanner:
 
 
 class _KernelScanner:
-    """One kernel on its way into a part."""
-
     def __init__(
         self, part: ScannedPart, header: KernelHeader, layout: Layout, index: int, path: str
     ) -> None:
@@ -206,10 +202,8 @@ class _KernelScanner:
     def _add_opcode(self, text: Text, words: Words, at: int) -> None:
         line = int(self._counters[scanner.LINES]) + 1
         opcode = _workspace.opcodes.add(words, at, self._path, "Accel-Sim trace", line=line)
-        if not opcode.known:
-            instruction = text[at : at + _LINE_BYTES].tobytes().split(b"\n", 1)[0]
-            if _has_addresses(instruction):
-                _workspace.opcodes.unknown_accesses.add(opcode.text)
+        if not opcode.known and _has_addresses(text[at : at + _LINE_BYTES].tobytes()):
+            _workspace.opcodes.unknown_accesses.add(opcode.text)
 
     def _note(self, found: str) -> None:
         self.damage.append(Damage(max(int(self._counters[scanner.LINES]), 1), found))
@@ -222,18 +216,11 @@ class _KernelScanner:
         counters = [int(count) for count in self._counters]
         accesses, zeros = counters[scanner.ACCESS_LINES], counters[scanner.ZERO_LINES]
         if zeros > _ZERO_LINES_LIMIT * accesses:
-            self._note(
-                f"{zeros} of {accesses} global-memory accesses have address 0, a fault of tracers"
-                " of February to August 2022"
-            )
+            found = f"{zeros} of {accesses} global-memory accesses have address 0"
+            self._note(f"{found}, a fault of tracers of February to August 2022")
         part = self._part
-        for counter, reason in _SKIPPED:
-            part.skipped[reason] += counters[counter]
-        for counter, warning in _WARNINGS:
-            part.warnings[warning] += counters[counter]
+        part.count_lines(self._counters, _SKIPPED, _WARNINGS)
         self._count_opcodes(counters[scanner.UNTRACED_LINES])
-        part.skipped = +part.skipped
-        part.warnings = +part.warnings
         damaged = sum(counters[counter] for counter in _DAMAGED)
         part.damaged_lines += damaged
         part.access_lines += counters[scanner.INSTRUCTION_LINES] + damaged
@@ -246,9 +233,8 @@ class _KernelScanner:
     def _check_end(self) -> None:
         declared, seen = int(self._state[scanner.DECLARED]), int(self._state[scanner.SEEN])
         if declared > seen:
-            self._note(
-                f"the file ends in the middle of a warp, after {seen} of {declared} instructions"
-            )
+            found = f"after {seen} of {declared} instructions"
+            self._note(f"the file ends in the middle of a warp, {found}")
             self._state[scanner.DECLARED] = -1
         elif _is_cut(self._tail):
             self._note("the last line is cut")
@@ -273,9 +259,9 @@ class _KernelScanner:
             part.untraced[self._index] = reasons[0]
 
 
-def _has_addresses(line: bytes) -> bool:
+def _has_addresses(text: bytes) -> bool:
     """Tell whether an instruction, from its opcode on, has a memory part."""
-    tokens = line.split()
+    tokens = text.split(b"\n", 1)[0].split()
     try:
         first = 2 + int(tokens[1])
         width, mode, address = tokens[first : first + 3]

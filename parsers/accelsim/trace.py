@@ -21,14 +21,14 @@ from depgraph.parsers.accelsim.kernel_list import (
     looks_like_list,
 )
 from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
-from depgraph.parsers.scanning.compression import TraceStream, compression_of
-from depgraph.trace.records import MemoryOperation, ScannedPart, Trace, unreadable
+from depgraph.parsers.scanning.inputs import TraceStream, WholeInput, compression_of
+from depgraph.trace.records import KnownPart, MemoryOperation, ScannedPart, Trace, unreadable
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
-    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.inputs import TraceInput
     from depgraph.trace.records import FileState, Operation, Overflow, PartTask
 
 FORMAT = "accelsim"
@@ -55,9 +55,8 @@ def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
     """Open kernel files of one run."""
     name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} kernel files"
     if looks_like_list(inputs[0].head(_LIST_HEAD_BYTES)):
-        raise TraceError(
-            name, "is a kernelslist without its kernel files", "give its path, or the folder"
-        )
+        found = "is a kernelslist without its kernel files"
+        raise TraceError(name, found, "give its path, or the folder")
     paths = [item.path for item in inputs if item.path is not None]
     if len(paths) == len(inputs):
         return AccelSimTrace(from_files(paths, name=name))
@@ -109,10 +108,8 @@ class KernelSection:
             with self.path.open("rb") as file:
                 mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
                 start = find_mark(file, mark, self.begin, self.end)
-                stop = (
-                    find_mark(file, mark, self.end, self.file.size) if start < self.end else start
-                )
-                if start < stop:
+                stop = find_mark(file, mark, self.end, self.file.size)
+                if start < min(stop, self.end):
                     scanner.scan_kernel(
                         _SectionStream(file, start, stop),
                         self.key,
@@ -150,73 +147,31 @@ class _SectionStream:
 
 
 def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
-    """Return the first position in ``[begin, limit)`` behind a `mark`'s newline, else `limit`.
-
-    The start of the file counts as behind a newline.
-    """
+    """Return where in ``[begin, limit)`` a line with `mark` starts, else `limit`; 0 is one, too."""
     if begin == 0 or begin >= limit:
         return min(begin, limit)
     at = begin - 1
     while at < limit:
         file.seek(at)
-        piece = file.read(_SEARCH_BYTES + len(mark))
-        found = piece.find(mark)
+        found = file.read(_SEARCH_BYTES + len(mark)).find(mark)
         if found >= 0:
             return min(at + found + 1, limit)
-        if len(piece) < _SEARCH_BYTES + len(mark):
-            return limit
         at += _SEARCH_BYTES
     return limit
 
 
 def _open(path: Path) -> TraceStream | tracez.TracezStream:
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    return tracez.TracezStream(path) if tracez.sniff(head) else TraceStream(path)
+    stream = TraceStream(path)
+    if stream.compression is not None or not tracez.sniff(stream.peek(HEAD_BYTES)):
+        return stream
+    stream.close()
+    return tracez.TracezStream(path)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelFromInput:
-    """One kernel from standard input."""
-
-    source: TraceInput
-    input_bytes: int = 0
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read and scan the kernel."""
-        scanner = PartScanner(overflow)
-        scanner.scan_kernel(self.source.open(), 0, self.source.name)
-        part = scanner.finish()
-        part.bytes = self.source.open().input_position
-        return part
-
-
-@dataclass(frozen=True, slots=True)
-class ListPart:
-    """The list itself; and, at the end of the trace, the host copies behind the last kernel."""
-
-    kernels: KernelList
-    is_end: bool = False
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of input that this part stands for."""
-        return 0 if self.is_end else self.kernels.bytes
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
-        """Return what is to be said of the list."""
-        if self.is_end:
-            return ScannedPart(keys=[(len(self.kernels.entries),)], launches=[None])
-        return ScannedPart(
-            skipped=self.kernels.skipped,
-            warnings=self.kernels.warnings,
-            damage=self.kernels.damage,
-            lines=self.kernels.lines,
-            bytes=self.kernels.bytes,
-        )
+def _read_alone(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
+    scanner = PartScanner(overflow)
+    scanner.scan_kernel(stream, 0, stream.path)
+    return scanner.finish()
 
 
 class AccelSimTrace(Trace):
@@ -238,26 +193,18 @@ class AccelSimTrace(Trace):
         self._source = source
         self._section_bytes = section_bytes
 
-    @property
-    def input_bytes(self) -> int | None:
-        """Size of the input in bytes, compressed as it is; None for standard input."""
-        if self._source is not None:
-            return None
-        files = self._kernels.kernel_files()
-        return self._kernels.bytes + sum(file.state.size for file in files)
-
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in launch order."""
         if self._source is not None:
-            yield KernelFromInput(self._source)
+            yield WholeInput(self._source, _read_alone, 0)
             return
-        yield ListPart(self._kernels)
+        listed = self._kernels
+        yield KnownPart(listed.part, listed.part.bytes)
         batch: list[tuple[int, KernelFile]] = []
         size = weight = 0
-        for key, entry in enumerate(self._kernels.entries):
+        for key, entry in enumerate(listed.entries):
             if not isinstance(entry, KernelFile):
                 continue
-            file_size = entry.state.size
             sections = self._sections(key, entry)
             if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
                 yield KernelBatch(tuple(batch), size)
@@ -265,13 +212,14 @@ class AccelSimTrace(Trace):
             yield from sections
             if not sections:
                 batch.append((key, entry))
-                size += file_size
+                size += entry.state.size
                 is_packed = not entry.path.name.endswith((".trace", ".traceg"))
-                weight += file_size * (_PACKED_WEIGHT if is_packed else 1)
+                weight += entry.state.size * (_PACKED_WEIGHT if is_packed else 1)
         if batch:
             yield KernelBatch(tuple(batch), size)
-        if self._kernels.entries and isinstance(self._kernels.entries[-1], MemoryOperation):
-            yield ListPart(self._kernels, is_end=True)
+        if listed.entries and isinstance(listed.entries[-1], MemoryOperation):
+            # Host copies behind the last kernel.
+            yield KnownPart(ScannedPart(keys=[(len(listed.entries),)], launches=[None]))
 
     def _sections(self, key: int, entry: KernelFile) -> list[KernelSection]:
         """Cut a large plain kernel file; none if it is small, packed or damaged."""

@@ -9,18 +9,11 @@ size and a zstd frame; the index (see `_read_index`); u64 offset of the index.
 import io
 import re
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.compression import TraceStream
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
+from depgraph.parsers.scanning.inputs import TraceStream, zstd
 
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_DICTIONARY_BYTES = 64 << 20
@@ -83,11 +76,9 @@ class _TracezText(io.RawIOBase):
         dictionary_size, _ = struct.unpack("<II", self._exactly(8))
         if dictionary_size > min(self._size, _MAX_DICTIONARY_BYTES):
             raise EOFError(f"dictionary of {dictionary_size} bytes")
-        dictionary = None
-        if dictionary_size:
-            content = self._exactly(dictionary_size)
-            is_raw = not content.startswith(_DICTIONARY_MAGIC)
-            dictionary = zstd.ZstdDict(content, is_raw=is_raw)
+        content = self._exactly(dictionary_size)
+        is_raw = not content.startswith(_DICTIONARY_MAGIC)
+        dictionary = zstd.ZstdDict(content, is_raw=is_raw) if content else None
         for block, warps in self._index():
             yield b"\n#BEGIN_TB\n\nthread block = %d,%d,%d\n" % block
             for number, (instructions, chunks, offset) in enumerate(warps):

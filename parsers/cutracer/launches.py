@@ -13,21 +13,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
-from depgraph.parsers.recording.fields import LARGEST, three, whole
-from depgraph.parsers.scanning.launch_limits import (
-    check_dimensions,
-    signed64,
-    usable_registers,
-    usable_shared_bytes,
-)
-from depgraph.parsers.scanning.long_lines import lines_of
+from depgraph.parsers.scanning.json_lines import LARGEST, lines_of, three, whole
+from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
 from depgraph.trace.names import demangle
-from depgraph.trace.records import KernelLaunch, programmatic_code
+from depgraph.trace.records import programmatic_code
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import Dim3
+    from depgraph.parsers.scanning.inputs import TraceInput
+    from depgraph.trace.records import Dim3, KernelLaunch
 
 METADATA, EVENT = "kernel_metadata", "kernel_launch"
 ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025
@@ -44,7 +38,7 @@ def opcode_of(sass: str) -> MemoryOpcode | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class KernelMetadata:
     """A kernel as the line in front of its records states it."""
 
     launch: KernelLaunch  # its number and context stand in the records
@@ -52,19 +46,14 @@ class Announced:
     left_out: str | None = None  # what the tracer was told not to trace
     cluster: Dim3 | None = None  # blocks of a cluster, where the line has them
 
-    @property
-    def unseen(self) -> str | None:
-        """What its code has that no record shows, textures and the like; tiles by TMA apart."""
-        unseen = (o for o in self.opcodes.values() if o.is_untraced_global and not o.is_bulk)
+    def unseen(self, *, shows_bulk: bool) -> str | None:
+        """Say what its code has that no record shows, textures and the like, or tiles by TMA."""
+        opcodes = sorted(self.opcodes.values(), key=lambda opcode: opcode.is_bulk)
+        unseen = (o for o in opcodes if o.is_untraced_global and not (o.is_bulk and shows_bulk))
         return self.left_out or next(map(untraced_by, unseen), None)
 
-    @property
-    def copies_in_bulk(self) -> str | None:
-        """What its code has of bulk and tensor copies, in words."""
-        return next((untraced_by(o) for o in self.opcodes.values() if o.is_bulk), None)
 
-
-def announced(record: dict[str, Any]) -> Announced:
+def read_metadata(record: dict[str, Any]) -> KernelMetadata:
     """Read a ``kernel_metadata`` line; a `ValueError` or `TypeError` says what is wrong."""
     shared = [whole(record, f"shmem_{kind}") for kind in ("static", "dynamic")]
     table = record.get("instructions", {})
@@ -74,21 +63,20 @@ def announced(record: dict[str, Any]) -> Announced:
     opcodes = {number: opcode for number, opcode in named.items() if opcode is not None}
     mangled = _text(record, "mangled_name")
     has_name = bool(record.get("unmangled_name"))
-    launch = KernelLaunch(
+    launch = checked_launch(
         name=_text(record, "unmangled_name") if has_name else demangle(mangled),
         grid=three(record, "grid"),
         block=three(record, "block"),
-        registers=usable_registers(whole(record, "nregs")),
-        shared_bytes=usable_shared_bytes(sum(shared)),
+        registers=whole(record, "nregs"),
+        shared_bytes=sum(shared),
         mangled_name=mangled,
         # Not every instruction need stand in the table.
         programmatic=programmatic_code(o.mnemonic for o in opcodes.values()) or None,
         is_unified=True,
     )
-    check_dimensions(launch.grid, launch.block)
     is_known = "cluster_dim" in record and record.get("cluster_dim_source") != "unknown"
     cluster = three(record, "cluster_dim", 1, MOST_IN_CLUSTER) if is_known else None
-    return Announced(launch, opcodes, _left_out(record), cluster)
+    return KernelMetadata(launch, opcodes, _left_out(record), cluster)
 
 
 def _left_out(record: dict[str, Any]) -> str | None:
@@ -125,19 +113,17 @@ def read_events(source: TraceInput) -> dict[int, KernelLaunch]:
 
 def _event(record: dict[str, Any], number: int) -> KernelLaunch:
     name = _text(record, "kernel_name")
-    launch = KernelLaunch(
+    return checked_launch(
         name=demangle(name),
         grid=three(record, "grid"),
         block=three(record, "block"),
-        registers=usable_registers(whole(record, "nregs")),
-        shared_bytes=usable_shared_bytes(whole(record, "shmem")),
+        registers=whole(record, "nregs"),
+        shared_bytes=whole(record, "shmem"),
         stream=signed64(int(record["stream_id"])),
         mangled_name=name,
         trace_id=number,
         is_unified=True,
     )
-    check_dimensions(launch.grid, launch.block)
-    return launch
 
 
 def _text(record: dict[str, Any], key: str) -> str:

@@ -1,31 +1,33 @@
 """The records of a CUTracer file, read line by line into the byte ranges that blocks touched.
 
-Source: ``mem_addr_trace.schema.json`` and ``trace_serialize.cpp`` of facebookresearch/CUTracer.
+Source: ``mem_addr_trace.schema.json`` and ``trace_serialize.cpp`` of facebookresearch/CUTracer
+(``serialize_tma``, NVBit 1.8); ``cuTensorMapEncodeTiled`` in the CUDA driver API.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.cutracer import tiles
 from depgraph.parsers.cutracer.launches import (
     ADDRESSES,
     METADATA,
     MOST_LAUNCHES,
-    Announced,
-    announced,
+    KernelMetadata,
     opcode_of,
+    read_metadata,
 )
-from depgraph.parsers.scanning.long_lines import lines_of
+from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
+from depgraph.parsers.scanning.json_lines import DAMAGE, JsonLines, lanes_of
 from depgraph.parsers.scanning.opcodes import (
+    Effect,
     MemoryOpcode,
     count_opcodes,
     effect_on_global,
@@ -43,28 +45,28 @@ from depgraph.parsers.scanning.tables_jit import (
     ORDERED_READ,
     SHARED_WINDOW_END,
 )
-from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
+from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage, Ranges, ScannedPart
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput, TraceStream
-    from depgraph.trace.records import Overflow
+    from depgraph.parsers.scanning.inputs import TraceStream
+    from depgraph.trace.records import Dim3, Overflow
 
 TILES, COMPLETION = "tma_trace", "capture_completion"
-_AFTERWARDS = "mem_value_trace"
-_LINES_AT_ONCE = 4096
 _DIMENSIONS = 3
 _ALL_LANES = (1 << LANES) - 1
 _NOT_NAMED = "has accesses by instructions that the trace does not name"
 _INCOMPLETE = "has accesses that CUTracer lost (capture_completion: incomplete)"
-_UNNAMED_LINES = "access lines whose instruction is not named"
 _TAKEN_AFTERWARDS = (
     "mem_value_trace records, whose addresses are taken after the instruction: "
     "CUTRACER_INSTRUMENT=mem_addr_trace has those before it"
 )
 _NOT_PLACED = "launches without records, whose place among the others is not known"
-_DAMAGED = "damaged access lines"
-_DAMAGE = (ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError)
+_MOST_BYTES = 1 << 20  # of a bulk copy: more than shared memory holds
+_MOST_ROWS = 1 << 14
+# CUtensorMapDataType: u8, u16, u32, s32, u64, s64, f16, f32, f64, bf16, f32 ftz, tf32, tf32 ftz.
+_ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
+Bytes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 _KINDS = {
     GLOBAL_READ: (READ,),
     GLOBAL_WRITE: (WRITE,),
@@ -89,120 +91,63 @@ class Access(NamedTuple):
 class CutracerPart(ScannedPart):
     """One file, or a stream of several, with what its launches are."""
 
-    tables: dict[int, Announced] = field(default_factory=dict)  # of launches, by index
+    tables: dict[int, KernelMetadata] = field(default_factory=dict)  # of launches, by index
 
 
-@dataclass(frozen=True, slots=True)
-class CutracerTask:
-    """The records of one file."""
-
-    source: TraceInput
-    input_bytes: int
-    is_one_of_several: bool
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read the file."""
-        with self.source.open() as stream:
-            reader = _Reader(overflow)
-            reader.read(stream)
-            part = reader.finish()
-            part.bytes = self.input_bytes or stream.input_position
-        part.path = self.source.name if self.is_one_of_several else None
-        return part
-
-
-class _Reader:
-    """What a file has said so far."""
+class _Reader(JsonLines):
+    _part: CutracerPart
 
     def __init__(self, overflow: Overflow | None) -> None:
-        self._part = CutracerPart()
-        self._touches = TouchTable(overflow)
-        self._announced: Announced | None = None  # by the last metadata line
-        self._is_announced_anew = False
+        super().__init__(CutracerPart(), overflow)
+        self._metadata: KernelMetadata | None = None  # by the last metadata line
+        self._is_metadata_new = False
         self._index: dict[int, int] = {}  # of launches, by number
         self._rows: dict[tuple[int, int, int, int], int] = {}
         self._opcodes: Counter[MemoryOpcode] = Counter()
         self._tiles_of: dict[int, bool] = {}  # launches with tile records: whether all are known
 
-    def read(self, stream: TraceStream) -> None:
-        """Read all lines."""
-        lines = lines_of(stream)
-        try:
-            while some := list(islice(lines, _LINES_AT_ONCE)):
-                found = [access for line in some if (access := self._take(line)) is not None]
-                if found:
-                    self._add(found)
-        except TraceError as error:
-            if not self._part.lines:
-                raise
-            self._part.damage.append(Damage(self._part.lines, error.found))
-
     def _take(self, line: bytes) -> Access | None:
-        """Take a line; return the access that it is, if it is one to global memory."""
-        part = self._part
-        part.lines += 1
-        part.text_bytes += len(line)
         if not line.strip():
             return None
-        is_access = True
-        try:
-            record = json.loads(line)
-            kind = record["type"]
-            if kind in ADDRESSES:
-                part.access_lines += 1
-                return self._access(record)
-            if kind == TILES:
-                part.access_lines += 1
-                self._take_tile(record)
-            elif kind == METADATA:
-                is_access = False
-                self._announce(announced(record))
-            else:
-                self._take_other(kind, record)
-        except _DAMAGE as error:
-            if not line.endswith(b"\n"):
-                part.damage.append(Damage(part.lines, "the last line is cut"))
-            elif is_access:
-                self._note_damaged(part.lines)
-            else:
+        part = self._part
+        record = json.loads(line)
+        kind = record["type"]
+        if kind in ADDRESSES:
+            part.access_lines += 1
+            return self._access(record)
+        if kind == TILES:
+            part.access_lines += 1
+            self._take_tile(record)
+        elif kind == METADATA:
+            try:
+                self._take_metadata(read_metadata(record))
+            except DAMAGE as error:
+                if not line.endswith(b"\n"):
+                    raise
                 part.damage.append(Damage(part.lines, f"kernel_metadata is damaged ({error})"))
-        return None
-
-    def _take_other(self, kind: object, record: dict[str, Any]) -> None:
-        if kind == COMPLETION:
+        elif kind == COMPLETION:
             launch = self._launch_of(record)
             if record["status"] != "complete":
-                self._part.untraced[launch] = _INCOMPLETE
-        elif kind == _AFTERWARDS:
-            self._part.warnings[_TAKEN_AFTERWARDS] += 1
+                part.untraced[launch] = _INCOMPLETE
+        elif kind == "mem_value_trace":
+            part.warnings[_TAKEN_AFTERWARDS] += 1
         else:
-            self._part.skipped[f"records of another kind ({str(kind)[:32]})"] += 1
+            part.skipped[f"records of another kind ({str(kind)[:32]})"] += 1
+        return None
 
-    def _announce(self, kernel: Announced | None) -> None:
-        if self._is_announced_anew:
+    def _take_metadata(self, kernel: KernelMetadata | None) -> None:
+        if self._is_metadata_new:
             self._part.warnings[_NOT_PLACED] += 1
-        self._announced, self._is_announced_anew = kernel, kernel is not None
-
-    def _note_damaged(self, line: int) -> None:
-        part = self._part
-        part.damaged_lines += 1
-        part.skipped[_DAMAGED] += 1
-        part.warnings[_DAMAGED] += 1
-        if part.damaged_line is None:
-            part.damaged_line = Damage(line, "access line is damaged")
+        self._metadata, self._is_metadata_new = kernel, kernel is not None
 
     def _access(self, record: dict[str, Any]) -> Access | None:
-        lanes = record["addrs"]
-        if len(lanes) != LANES or {*map(type, lanes)} != {int}:
-            raise ValueError("addrs are not 32 numbers")
-        if min(lanes) < 0 or max(lanes) >> 64:
-            raise ValueError("addresses that 64 bits do not hold")
+        lanes = lanes_of(record, "addrs", LANES, LANES)
         mask = int(record.get("active_mask", hex(_ALL_LANES)), 16)
         mask &= ~int(record.get("cluster_shared_mask", "0x0"), 16)  # shared memory of a cluster
         row, launch = self._row_of(record)
         opcode = self._opcode(record)
         if opcode is None:
-            self._part.skipped[_UNNAMED_LINES] += 1
+            self._part.skipped["access lines whose instruction is not named"] += 1
             self._part.untraced[launch] = _NOT_NAMED
             return None
         self._opcodes[opcode] += 1
@@ -221,11 +166,10 @@ class _Reader:
         """Return the opcode of a record: older ones have it, newer ones its number in a table."""
         if "sass" in record:
             return opcode_of(str(record["sass"]))
-        table = self._announced.opcodes if self._announced else {}
+        table = self._metadata.opcodes if self._metadata else {}
         return table.get(record["opcode_id"])
 
     def _row_of(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return the row of the block of a record, and its launch."""
         cta = record["cta"]
         if len(cta) != _DIMENSIONS or {*map(type, cta)} != {int}:
             raise ValueError("cta is not three numbers")
@@ -244,30 +188,27 @@ class _Reader:
         """Return the launch of a record; the first record behind a metadata line numbers that."""
         number = record["grid_launch_id"]
         launch = self._index.get(number)
-        if launch is not None and not self._is_announced_anew:
+        if launch is not None and not self._is_metadata_new:
             return launch
         if type(number) is not int or not 0 <= number < MOST_LAUNCHES:
             raise ValueError("no such launch")
         if launch is not None:
             raise TraceError("trace", f"launch {number} is announced twice")
         part, context = self._part, int(record.get("ctx", "0x0"), 16)
-        launch = self._index[number] = len(part.keys)
-        part.keys.append((number,))
-        if self._announced and self._is_announced_anew:
-            known = replace(self._announced.launch, trace_id=number, context=context)
-            part.launches.append(known)
-            part.tables[launch] = self._announced
-            self._is_announced_anew = False
-        else:
-            part.launches.append(None)
+        launch = self._index[number] = part.add_launch((number,))
+        if self._metadata and self._is_metadata_new:
+            known = replace(self._metadata.launch, trace_id=number, context=context)
+            part.launches[launch] = known
+            part.tables[launch] = self._metadata
+            self._is_metadata_new = False
         return launch
 
     def _take_tile(self, record: dict[str, Any]) -> None:
         opcode = self._opcode(record)
         row, launch = self._row_of(record)
-        found = tiles.bytes_of(record, opcode) if opcode is not None else None
+        found = _bytes_of(record, opcode) if opcode is not None else None
         table = self._part.tables.get(launch)
-        blocks = tiles.receivers(record, table.cluster if table else None)
+        blocks = _receivers(record, table.cluster if table else None)
         is_known = found is not None and blocks is not None
         self._tiles_of[launch] = self._tiles_of.get(launch, True) and is_known
         self._touches.arrays.rows.instructions[row] += 1
@@ -291,6 +232,8 @@ class _Reader:
 
     def _add(self, found: list[Access]) -> None:
         """Add what accesses touch; lanes beside each other are one range."""
+        if not found:
+            return
         addresses = np.array([access.lanes for access in found], np.uint64)
         rows = np.array([access.row for access in found], np.int32)
         meanings = np.array([access.meaning for access in found], np.uint8)
@@ -317,8 +260,7 @@ class _Reader:
             last = np.append(first[1:], len(start)) - 1
             self._append(rows[record[first]], int(meaning), start[first], end[last])
 
-    def finish(self) -> CutracerPart:
-        """Return all that the file said."""
+    def _finish(self) -> None:
         part = self._part
         part.touches = self._touches.touches()
         count_opcodes(part, self._opcodes.items())
@@ -326,11 +268,87 @@ class _Reader:
             if not known:
                 part.untraced[launch] = "copies by TMA, of which the trace does not say all"
         for launch, table in part.tables.items():
-            in_bulk = None if launch in self._tiles_of else table.copies_in_bulk
-            reason = table.unseen or in_bulk
-            if reason:
+            if reason := table.unseen(shows_bulk=launch in self._tiles_of):
                 part.untraced.setdefault(launch, reason)
         # A table of machine code tells of every kernel whether it copies in bulk.
         part.shows_bulk = bool(self._tiles_of) or any(t.opcodes for t in part.tables.values())
-        self._announce(None)
-        return part
+        self._take_metadata(None)
+
+
+def read_records(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
+    """Read the records of one file, or of a stream of several."""
+    return _Reader(overflow).read(stream)
+
+
+def _bytes_of(record: dict[str, Any], opcode: MemoryOpcode) -> Bytes | None:
+    """Return where the ranges that a copy touches begin and end; None if it does not say so."""
+    info = record.get("tma_transfer_info")
+    if info is None:
+        return None
+    if info["is_prefetch"]:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    if not info["is_tensor"]:
+        return _bulk(record, info) if opcode.effect == Effect.READ else None
+    tensor = info["tensor"]
+    if tensor["mode"] != "TILED" or tensor["tiled"]["interleave_id"] != 0:
+        return None
+    tiled = _tensor_map(tensor["tiled"])
+    if tiled is None or tiled.rows > _MOST_ROWS:
+        return None
+    at = np.array([tensor["coords"][: len(tiled.sizes)]], np.int32)
+    _, start, end = tile_ranges(tiled, at)
+    return start, end
+
+
+def _receivers(record: dict[str, Any], cluster: Dim3 | None) -> list[Dim3] | None:
+    """Return the blocks that a copy is for, several by a multicast; None if it does not say so."""
+    x, y, z = record["cta"]
+    info = record.get("tma_transfer_info") or {}
+    if not info.get("is_multicast"):
+        return [(x, y, z)]
+    mask = info.get("multicast_cta_mask", 0)
+    if cluster is None or not 0 < mask < 1 << math.prod(cluster):
+        return None
+    cx, cy, cz = cluster  # blocks of one are counted along x first (PTX ISA, %cluster_ctarank)
+    first = x - x % cx, y - y % cy, z - z % cz
+    ranks = [rank for rank in range(cx * cy * cz) if mask >> rank & 1]
+    return [
+        (first[0] + rank % cx, first[1] + rank // cx % cy, first[2] + rank // (cx * cy))
+        for rank in ranks
+    ]
+
+
+def _bulk(record: dict[str, Any], info: dict[str, Any]) -> Bytes | None:
+    if not info["is_bulk"] or not 0 < info["byte_count"] <= _MOST_BYTES:
+        return None
+    start = int(record["desc_addr"], 16)
+    _check_end(start, start + info["byte_count"])
+    return np.array([start], np.uint64), np.array([start + info["byte_count"]], np.uint64)
+
+
+def _tensor_map(tiled: dict[str, Any]) -> TensorMap | None:
+    rank, kind = tiled["rank"], tiled["data_type_id"]
+    if not 0 < rank <= MOST_DIMENSIONS or not 0 <= kind < len(_ELEMENT_BYTES):
+        return None
+    element = _ELEMENT_BYTES[kind]
+    sizes, box, steps, strides = (
+        tuple(map(int, tiled[name]))
+        for name in ("global_dim", "box_dim", "element_strides", "global_strides")
+    )
+    found = TensorMap(
+        address=int(tiled["global_address"], 16),
+        element=element,
+        sizes=sizes[:rank],
+        strides=(element, *strides[: rank - 1]),
+        box=box[:rank],
+        steps=(1, *steps[1:rank]),  # the hardware takes all of the innermost dimension
+    )
+    if min((*found.sizes, *found.box, *found.steps)) < 1 or min(found.strides) < 0:
+        raise ValueError("tensor map is damaged")
+    _check_end(found.address, found.end)
+    return found
+
+
+def _check_end(start: int, end: int) -> None:
+    if not 0 < start < end <= ADDRESS_END:
+        raise ValueError("address that no GPU has")

@@ -15,22 +15,17 @@ from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer.launches import ADDRESSES, EVENT, METADATA, read_events
-from depgraph.parsers.cutracer.scan import COMPLETION, TILES, CutracerTask
-from depgraph.parsers.nvbit.text import copies_by_tma
-from depgraph.trace.records import ScannedPart, SourceFiles, Trace
+from depgraph.parsers.cutracer.scan import COMPLETION, TILES, read_records
+from depgraph.parsers.nvbit.log import BLIND_SPOTS
+from depgraph.parsers.nvbit.text import untraced_by_name
+from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, name_of
+from depgraph.trace.records import KnownPart, ScannedPart
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput
-    from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
+    from depgraph.parsers.scanning.inputs import TraceInput
+    from depgraph.trace.records import KernelLaunch, Operation, PartTask
 
 FORMAT = "cutracer"
-BLIND_SPOTS: tuple[str, ...] = (
-    (
-        "copies, memsets and allocations are not traced: a dependence through cudaMemcpy is"
-        " missing, and buffers that were freed and used again give dependences that are not the"
-        " program's"
-    ),
-)
 NO_STREAMS = "on which stream a kernel was launched, which only the kernel events file says"
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
 _EVENT_KINDS = {EVENT, "callstack_def"}
@@ -43,7 +38,6 @@ _NO_LAUNCH = 1 << 63  # behind all others
 _KIND = re.compile(rb'"type"\s{0,8}:\s{0,8}"(\w{1,40})"')
 _NUMBER = re.compile(rb'"grid_launch_id"\s{0,8}:\s{0,8}(\d{1,19})')
 _MARKS = (b'"kernel_checksum"', b'"grid_launch_id"', b'"callstack_id"')
-_FILES = "*kernel_*.ndjson*"
 
 
 def sniff(head: bytes) -> bool:
@@ -67,7 +61,7 @@ def _first_kind(head: bytes) -> str | None:
 
 def files_in(folder: Path) -> list[Path]:
     """Return CUTracer's files in a folder, none if it is not of a run under it."""
-    return sorted(folder.glob(_FILES))
+    return sorted(folder.glob("*kernel_*.ndjson*"))
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> CutracerTrace:
@@ -86,7 +80,7 @@ def _beginning(source: TraceInput) -> tuple[str | None, int]:
     return kind, int(number[1]) if number else _NO_LAUNCH
 
 
-class CutracerTrace(Trace):
+class CutracerTrace(InputTrace):
     """The files of a run, each of a launch as a rule, in launch order."""
 
     format = FORMAT
@@ -95,38 +89,27 @@ class CutracerTrace(Trace):
     )
 
     def __init__(self, inputs: Sequence[TraceInput]) -> None:
-        self.sources = SourceFiles()
-        for item in inputs:
-            item.add_to(self.sources)
+        super().__init__(inputs)
         found = [(item, *_beginning(item)) for item in inputs]
         launches = [(number, item) for item, kind, number in found if kind not in _EVENT_KINDS]
         events = [item for item, kind, _ in found if kind in _EVENT_KINDS]
         if len(events) > 1:
             raise TraceError(events[1].name, "is a second file of kernel events", "give one run")
         if not launches:
-            raise TraceError(
-                events[0].name,
-                "names launches and no accesses",
-                "give it with the kernel_*.ndjson files beside it",
-            )
+            hint = "give it with the kernel_*.ndjson files beside it"
+            raise TraceError(events[0].name, "names launches and no accesses", hint)
         self._inputs = [item for _, item in sorted(launches, key=itemgetter(0))]
+        self.name = name_of(self._inputs[0], len(inputs))
         self._events = read_events(events[0]) if events else {}
         self.blind_spots = BLIND_SPOTS if events else (*BLIND_SPOTS, NO_STREAMS)
-        first = self._inputs[0].name
-        self.name = first if len(inputs) == 1 else f"{first} and {len(inputs) - 1} more"
-
-    @property
-    def input_bytes(self) -> int | None:
-        """Size of the input in bytes, compressed as it is; None for standard input."""
-        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the files in launch order, and what the kernel events have behind the last."""
         for item in self._inputs:
             size = item.path.stat().st_size if item.path is not None else 0
-            yield CutracerTask(item, size, len(self._inputs) > 1)
+            yield WholeInput(item, read_records, size, len(self._inputs) > 1)
         if self._events:
-            yield _Rest()
+            yield KnownPart(ScannedPart(keys=[(_NO_LAUNCH,)], launches=[None]))
 
     def program_order(self) -> LaunchOrder:
         """Return what puts the launches in the order of their numbers."""
@@ -134,18 +117,7 @@ class CutracerTrace(Trace):
 
     def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what a kernel's name gives away, where nothing is known of its code."""
-        if copies_by_tma(launch.name):
-            return "copies by TMA, by its name, which the trace does not show"
-        return None
-
-
-class _Rest:
-    """The launches behind the last one with records."""
-
-    input_bytes = 0
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
-        return ScannedPart(keys=[(_NO_LAUNCH,)], launches=[None])
+        return untraced_by_name(launch.name)
 
 
 class LaunchOrder:
@@ -172,11 +144,8 @@ class LaunchOrder:
             if self._numbers and self._numbers[-1] == number:
                 self._enter(self._numbers.pop(), launch)
             elif launch is not None and number in self._index:
-                raise TraceError(
-                    "the trace",
-                    f"two files announce launch {number}",
-                    "give the files of one process and one run",
-                )
+                found = f"two files announce launch {number}"
+                raise TraceError("the trace", found, "give the files of one process and one run")
             elif launch is not None:
                 self._enter(number, launch)
         for number in self._unrecorded:
@@ -186,20 +155,15 @@ class LaunchOrder:
         return np.array([self._index.get(key, -1) for (key,) in part.keys], np.int64)
 
     def _enter(self, number: int, launch: KernelLaunch | None) -> None:
-        event = self._events.get(number)
-        if launch is None and event is not None:
-            launch = replace(event, context=self._context)
-            self._unrecorded.append(number)
-        elif launch is not None and event is not None:
-            launch = replace(launch, stream=event.stream)
         if launch is None:
-            return
+            launch = replace(self._events[number], context=self._context)
+            self._unrecorded.append(number)
+        elif number in self._events:
+            launch = replace(launch, stream=self._events[number].stream)
         last = getattr(self.operations[-1], "trace_id", None) or 0 if self.operations else 0
         if number < last:
-            raise TraceError(
-                "the trace",
-                f"launch {number} comes behind launch {last}",
-                "give the files of one run, each with the records of one launch",
-            )
+            found = f"launch {number} comes behind launch {last}"
+            hint = "give the files of one run, each with the records of one launch"
+            raise TraceError("the trace", found, hint)
         self._index[number] = len(self.operations)
         self.operations.append(launch)

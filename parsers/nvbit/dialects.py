@@ -78,10 +78,7 @@ def _with_id(text: bytes, identifier: int) -> bytes:
 
 
 def _rewrite_mref(text: bytes) -> bytes:
-    def addresses(match: re.Match[bytes]) -> bytes:
-        return b" - " + b" ".join(_MREF_ADDRESS.findall(match[1])) + b" "
-
-    return _MREF_TAIL.sub(addresses, text)
+    return _MREF_TAIL.sub(lambda m: b" - %b " % b" ".join(_MREF_ADDRESS.findall(m[1])), text)
 
 
 def _rewrite_typed(text: bytes) -> bytes:
@@ -133,7 +130,7 @@ class IdOffset:
     """
 
     def __init__(self) -> None:
-        self._launches: tuple[int, int] | None = None  # lowest and newest id
+        self._lowest = self._newest = -1  # ids of launches
         self._access_seen = False
         self._below_seen = False
         self.decided: int | None = None
@@ -146,26 +143,19 @@ class IdOffset:
             at = words.find(_LAUNCH)
             launches = [] if at < 0 else _LAUNCH_ID.findall(words, at)
             if launches:
-                self._launch(int(launches[-1]))
-            elif self._launches and (access := _ACCESS_ID.search(words)):
-                self._access(int(access[1]), *self._launches)
-
-    def _launch(self, identifier: int) -> None:
-        if identifier == 0:
-            self.decided = 0
-        lowest = identifier if self._launches is None else min(self._launches[0], identifier)
-        self._launches = (lowest, identifier)
-
-    def _access(self, identifier: int, lowest: int, newest: int) -> None:
-        self._access_seen = True
-        if identifier == newest:
-            self.decided = 0
-        self._below_seen |= identifier == lowest - 1
+                is_zero = not (identifier := int(launches[-1]))
+                self._lowest = identifier if self._newest < 0 else min(self._lowest, identifier)
+                self._newest = identifier
+            elif self._newest >= 0 and (access := _ACCESS_ID.search(words)):
+                self._access_seen = True
+                is_zero = int(access[1]) == self._newest
+                self._below_seen |= int(access[1]) == self._lowest - 1
+            else:
+                continue
+            self.decided = 0 if is_zero else None
 
     def best(self) -> int | None:
         """Return the offset that the lines so far speak for; None where they hold no access."""
         if self.decided is not None:
             return self.decided
-        if self._launches is None or not self._access_seen:
-            return None
-        return int(self._below_seen or self._launches[0] == 1)
+        return int(self._below_seen or self._lowest == 1) if self._access_seen else None

@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, dialect_of, start_of_cut_launch
-from depgraph.parsers.nvbit.text import OVERLONG, copies_by_tma, is_launch, scan_text, text_buffer
-from depgraph.parsers.scanning.compression import TraceInput
+from depgraph.parsers.nvbit.text import (
+    OVERLONG,
+    is_launch,
+    scan_text,
+    text_buffer,
+    untraced_by_name,
+)
+from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
 from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
 from depgraph.trace.records import (
@@ -26,14 +32,12 @@ from depgraph.trace.records import (
     FileState,
     KernelLaunch,
     ScannedPart,
-    SourceFiles,
-    Trace,
     unreadable,
 )
 
 if TYPE_CHECKING:
     from depgraph.parsers.nvbit.dialects import Dialect
-    from depgraph.parsers.scanning.compression import TraceStream
+    from depgraph.parsers.scanning.inputs import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
     from depgraph.system.arrays import Text
     from depgraph.trace.records import Operation, Overflow, PartTask
@@ -172,7 +176,6 @@ class LogText:
 
 
 def _note_overlong(part: ScannedPart, lines: int) -> None:
-    """Count lines that are too long to be looked at, and were left out behind a part."""
     if lines:
         part.lines += lines
         part.skipped[OVERLONG] += lines
@@ -194,29 +197,19 @@ def _check_last_line(part: ScannedPart, text: Text, dialect: Dialect) -> None:
         part.damage.append(Damage(part.lines, "the last line is cut"))
 
 
-class NvbitTrace(Trace):
+class NvbitTrace(InputTrace):
     """One or several ``mem_trace`` logs of a run, in order, from files or standard input."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
 
     def __init__(self, *inputs: TraceInput | Path | None, part_bytes: int = PART_BYTES) -> None:
-        self._inputs: Sequence[TraceInput] = [
-            item if isinstance(item, TraceInput) else TraceInput(item) for item in inputs
-        ]
-        self.sources = SourceFiles()
-        for item in self._inputs:
-            item.add_to(self.sources)
-        names = [item.name for item in self._inputs]
-        self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        super().__init__(
+            [item if isinstance(item, TraceInput) else TraceInput(item) for item in inputs]
+        )
         self._part_bytes = part_bytes
         self._dialects: dict[str, Dialect] = {}
         self._id_offset = 0
-
-    @property
-    def input_bytes(self) -> int | None:
-        """Size of the input in bytes, compressed as it is; None for standard input."""
-        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
 
     def dialect(self, item: TraceInput) -> Dialect:
         """Return the dialect of a log, told by the first lines that are the tracer's."""
@@ -232,19 +225,16 @@ class NvbitTrace(Trace):
             with item.open() as stream:
                 if item.path is None or stream.compression or in_order:
                     yield from self._stream_tasks(item, stream)
-                else:
-                    self._id_offset = self._find_id_offset(stream)
-                    yield from self._range_tasks(item, item.path)
+                    continue
+                self._id_offset = self._find_id_offset(stream)
+            file = self.sources.add(item.path)
+            for begin in range(0, file.size, self._part_bytes):
+                end = min(begin + self._part_bytes, file.size)
+                yield LogRange(self._log(item), item.path, begin, end, file)
 
     def _log(self, item: TraceInput) -> Log:
         path = item.path or item.name
         return Log(path, self.dialect(item), self._id_offset, len(self._inputs) > 1)
-
-    def _range_tasks(self, item: TraceInput, path: Path) -> Iterator[PartTask]:
-        file = self.sources.add(path)
-        for begin in range(0, file.size, self._part_bytes):
-            end = min(begin + self._part_bytes, file.size)
-            yield LogRange(self._log(item), path, begin, end, file)
 
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
@@ -278,23 +268,18 @@ class NvbitTrace(Trace):
             consumed = at
 
     def program_order(self) -> LogOrder:
-        """Return what numbers the launches of these logs."""
+        """Return what numbers the launches."""
         return LogOrder(has_ids=all(self.dialect(item).has_ids for item in self._inputs))
 
     def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
-        if copies_by_tma(launch.name):
-            return "copies by TMA, by its name, which the trace does not show"
-        return None
+        return untraced_by_name(launch.name)
 
 
 class LogOrder:
-    """Numbers launches in the order of their launch lines.
+    """Numbers launches in the order of their lines; one with a known id is of another process."""
 
-    A launch line with a (context, id) seen before is another process's; accesses belong to the
-    newest one above them. Where accesses have no ids, those of a part that stand above its first
-    launch line belong to the last launch before it.
-    """
+    # Accesses without an id above the first launch line of a part are of the last one before it.
 
     def __init__(self, *, has_ids: bool = True) -> None:
         self.operations: list[Operation] = []

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit import scanner_jit as scanner
-from depgraph.parsers.scanning.launch_limits import (
-    check_dimensions,
-    signed64,
-    usable_registers,
-    usable_shared_bytes,
-)
+from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.line_buffers import find_text
 from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
 from depgraph.parsers.scanning.tables_jit import LANES
@@ -48,15 +43,10 @@ _TMA = re.compile("|".join(f"(?:{pattern})" for pattern, _ in TMA_NAMES))
 _TEXTURE_MARKS = ("tex1d", "tex2d", "tex3d", "texture", "surf2d")
 
 
-def copies_by_tma(name: str) -> bool:
-    """Tell whether the name of a kernel says that it copies by TMA."""
-    return _TMA.search(name) is not None
-
-
-def reads_textures(name: str) -> bool:
-    """Tell whether the name of a kernel says that it reads textures or surfaces."""
-    lowered = name.lower()
-    return any(mark in lowered for mark in _TEXTURE_MARKS)
+def untraced_by_name(name: str) -> str | None:
+    """Say what a trace cannot show of a kernel, if its name gives it away."""
+    found = _TMA.search(name)
+    return found and "copies by TMA, by its name, which the trace does not show"
 
 
 _LAUNCH = re.compile(
@@ -110,13 +100,12 @@ def parse_launch(line: bytes) -> KernelLaunch:
     identifier, gx, gy, gz, bx, by, bz, registers, shared, stream = (int(n) for n in numbers)
     if identifier >= _MAX_LAUNCH_ID:
         raise ValueError(f"launch id {str(identifier)[:24]} is not possible")
-    check_dimensions((gx, gy, gz), (bx, by, bz))
-    return KernelLaunch(
+    return checked_launch(
         name=name.decode("utf-8", "replace"),
         grid=(gx, gy, gz),
         block=(bx, by, bz),
-        registers=usable_registers(registers),
-        shared_bytes=usable_shared_bytes(shared),
+        registers=registers,
+        shared_bytes=shared,
         stream=signed64(stream),
         context=int(context, 16),
         trace_id=identifier,
@@ -141,9 +130,6 @@ def text_buffer(size: int) -> NDArray[np.uint8]:
     if len(_workspace.text) < size + PADDING:
         _workspace.text = np.zeros(size + PADDING, np.uint8)
     return _workspace.text
-
-
-_TEXTURES = "launches named as if they read textures, which the trace does not show"
 
 
 class LaunchTable:
@@ -176,18 +162,6 @@ class LaunchTable:
         self.arrays.identifier[slot] = identifier
         self.arrays.index[slot] = index
         return bool(is_new)
-
-
-def _enter(
-    launches: LaunchTable,
-    part: ScannedPart,
-    context: int,
-    identifier: int,
-    launch: KernelLaunch | None = None,
-) -> None:
-    launches.enter(context, identifier, len(part.keys))
-    part.keys.append((context, identifier))
-    part.launches.append(launch)
 
 
 def scan_text(
@@ -225,8 +199,8 @@ def scan_text(
             elif status == scanner.NEW_OPCODE:
                 opcodes.add(words, detail, path, "mem_trace output")
             elif status == scanner.NEW_LAUNCH_KEY:
-                context = int(text[position + 16 : position + 32].tobytes(), 16)
-                _enter(launches, part, context, int(detail))
+                key = int(text[position + 16 : position + 32].tobytes(), 16), int(detail)
+                launches.enter(*key, part.add_launch(key))
             elif status == scanner.ROWS_FULL:
                 touches.grow_rows()
             else:
@@ -266,9 +240,11 @@ def _enter_launch_line(
     stop = find_text(text, _RECORD, position + 1, line_end)
     try:
         launch = parse_launch(text[position:stop].tobytes())
-        _enter(launches, part, launch.context, (launch.trace_id or 0) - id_offset, launch)
-        if reads_textures(launch.name):
-            part.warnings[_TEXTURES] += 1
+        key = launch.context, (launch.trace_id or 0) - id_offset
+        launches.enter(*key, part.add_launch(key, launch))
+        if any(mark in launch.name.lower() for mark in _TEXTURE_MARKS):
+            warning = "launches named as if they read textures, which the trace does not show"
+            part.warnings[warning] += 1
     except ValueError as error:
         part.damage.append(Damage(int(counters[scanner.LINES]) + 1, str(error)))
     if stop < line_end:
@@ -280,12 +256,7 @@ def _enter_launch_line(
 def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable) -> None:
     part.lines = int(counters[scanner.LINES])
     count_opcodes(part, opcodes.counted())
-    for counter, reason in _SKIPPED:
-        part.skipped[reason] += int(counters[counter])
-    for counter, warning in _WARNINGS:
-        part.warnings[warning] += int(counters[counter])
-    part.skipped = +part.skipped
-    part.warnings = +part.warnings
+    part.count_lines(counters, _SKIPPED, _WARNINGS)
     part.damaged_lines = sum(int(counters[counter]) for counter in _DAMAGED)
     part.access_lines = int(counters[scanner.ACCESS_LINES]) + part.damaged_lines
     if counters[scanner.FIRST_DAMAGED]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import HEAD_BYTES
-from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.parsers.scanning.inputs import TraceStream
 
 if TYPE_CHECKING:
     from depgraph.timing.profile import KernelProfile

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.parsers.scanning.inputs import TraceStream
 
 HEAD_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24

@@ -38,16 +38,14 @@ class LiveMemory:
         found = self.holding(address, size)
         if found is None or (found.address, found.size) != (address, size):
             return False
-        contexts = self._contexts[address]
-        if contexts[0] == context:
+        if self._contexts[address][0] == context:
             return False
-        contexts.append(context)
+        self._contexts[address].append(context)
         return True
 
     def is_left_by(self, address: int, context: object) -> bool:
         """Take it if a context that only saw an allocation does not any more."""
-        others = self._contexts.get(address, [])[1:]
-        if context not in others:
+        if context not in self._contexts.get(address, [])[1:]:
             return False
         self._contexts[address].remove(context)
         return True
@@ -118,9 +116,8 @@ class ProfiledAllocations:
         for change in profile.changes:
             self._take(change)
         if not self.allocations:
-            raise ProfileError(
-                path, "allocates in none of the memory that the recorded program has", MEMORY_HINT
-            )
+            found = "allocates in none of the memory that the recorded program has"
+            raise ProfileError(path, found, MEMORY_HINT)
 
     def _take(self, change: Change) -> None:
         address = self._moved(change.address)
@@ -139,22 +136,14 @@ class ProfiledAllocations:
             self.allocations.append(Allocation(address, -change.size, 0, freed))
         if change.size > 0:
             self._live[address] = len(self.allocations)
-            self.allocations.append(
-                Allocation(
-                    address, change.size, place,
-                    op=change.site.op or None, line=change.site.line or None,
-                )
-            )  # fmt: skip
+            op, line = change.site.op or None, change.site.line or None
+            self.allocations.append(Allocation(address, change.size, place, op=op, line=line))
 
     def _moved(self, address: int) -> int | None:
-        """Return an address of the profiled run in the recorded one."""
         if self._segments is None:
             return address
-        return next(
-            (there + address - here for here, there, size in self._segments
-             if here <= address < here + size),
-            None,
-        )  # fmt: skip
+        inside = (s for s in self._segments if s[0] <= address < s[0] + s[2])
+        return next((there + address - here for here, there, _ in inside), None)
 
 
 def _anchors(
@@ -166,11 +155,8 @@ def _anchors(
     partner, _ = align([(keys, found)])
     matched = np.flatnonzero(partner >= 0).tolist()
     if len(matched) < _FEWEST_MATCHED * len(keys):
-        raise ProfileError(
-            path,
-            f"has {len(matched)} of the {len(keys)} recorded launches, less than nine in ten",
-            MEMORY_HINT,
-        )
+        why = f"has {len(matched)} of the {len(keys)} recorded launches, less than nine in ten"
+        raise ProfileError(path, why, MEMORY_HINT)
     times = [profiled[partner[i]].called for i in matched]
     return times, [recorded[i][0] for i in matched]
 

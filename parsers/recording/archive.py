@@ -6,14 +6,12 @@ changed is refused by name. ``docs/formats/recording.md`` describes it.
 
 import hashlib
 import io
-import json
 import lzma
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Container, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,9 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.graph.lists import distinct
-from depgraph.parsers.recording.sectors_jit import rows_at
-from depgraph.parsers.recording.special_memory import SpecialMemory
 from depgraph.system.described import Field, any_text, fault_of_json, items, optional, whole
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.memory import default_limit
@@ -34,9 +29,9 @@ FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)  # the first had no pages, the first two no manifest
 _WITH_MANIFEST = 3
 MARK = b"depgraph recording\n"
-_ABOUT = "about.json"
-_EVENTS = "events.jsonl"
-_MANIFEST = "manifest.json"
+ABOUT = "about.json"
+EVENTS = "events.jsonl"
+MANIFEST = "manifest.json"
 _TABLE_NAME = re.compile(r"(?:sectors|tiles|maps)/\d{7,10}")
 _LONGEST_ABOUT = 1 << 20
 _LONGEST_LINE = 1 << 20
@@ -95,14 +90,14 @@ class Archive:
         self._zip = self._opened()
         try:
             self._refuse_unknown_members()
-            self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
-            self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
+            self._refuse_large(ABOUT, _LONGEST_ABOUT, _AGAIN)
+            self.about: dict[str, Any] = self._object(self._read(ABOUT), ABOUT)
             self._check_about()
             self.has_manifest = self.about["format"] >= _WITH_MANIFEST
             if self.has_manifest:
                 self._take_manifest()
-            elif _MANIFEST in self._zip.NameToInfo:
-                raise self.damaged(f"{_MANIFEST} in a recording of an earlier version")
+            elif MANIFEST in self._zip.NameToInfo:
+                raise self.damaged(f"{MANIFEST} in a recording of an earlier version")
         except TraceError:
             self.close()
             raise
@@ -115,18 +110,18 @@ class Archive:
                 raise self.damaged(f"{in_short(repr(name))} is packed as no recorder does")
             if name in seen:
                 raise self.damaged(f"{in_short(repr(name))} is there twice")
-            if name not in {_ABOUT, _EVENTS, _MANIFEST} and not _TABLE_NAME.fullmatch(name):
+            if name not in {ABOUT, EVENTS, MANIFEST} and not _TABLE_NAME.fullmatch(name):
                 raise self.damaged(f"{in_short(repr(name))} is no part of a recording")
             seen.add(name)
 
     def _take_manifest(self) -> None:
         """Take the digests of all members; refuse the recording if they are not those it names."""
-        self._refuse_large(_MANIFEST, self._limit // _MEMORY_OF_TEXT)
-        found = self._object(self._read(_MANIFEST), _MANIFEST)
+        self._refuse_large(MANIFEST, self._limit // _MEMORY_OF_TEXT)
+        found = self._object(self._read(MANIFEST), MANIFEST)
         named = found.get("members")
         if not isinstance(named, dict):
-            raise self.damaged(f"{_MANIFEST} names no members")
-        there = {name: info for name, info in self._zip.NameToInfo.items() if name != _MANIFEST}
+            raise self.damaged(f"{MANIFEST} names no members")
+        there = {name: info for name, info in self._zip.NameToInfo.items() if name != MANIFEST}
         for name in [*named, *there]:
             if name not in there:
                 raise self.damaged(f"{in_short(repr(name))} is missing")
@@ -141,19 +136,16 @@ class Archive:
             if table is not None and rows != about["bytes"] / table.itemsize:
                 raise self.damaged(f"{in_short(repr(name))} has other rows than its manifest says")
             self._digests[name] = digest
-            if name == _EVENTS:
+            if name == EVENTS:
                 self._rows_of_events = rows
 
     def _check_about(self) -> None:
         found = self.about.get("format")
         if type(found) is not int or found not in _READABLE:
-            raise TraceError(
-                self._path,
-                f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}",
-                "record the program again, or update depgraph",
-            )
+            why = f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}"
+            raise TraceError(self._path, why, "record the program again, or update depgraph")
         if strange := fault_of_json(self.about, _ENTRIES):
-            raise self.damaged(f"{_ABOUT} {strange}")
+            raise self.damaged(f"{ABOUT} {strange}")
 
     def _opened(self) -> zipfile.ZipFile:
         try:
@@ -161,20 +153,13 @@ class Archive:
         except OSError as error:
             raise TraceError(self._path, error.strerror or "cannot be read") from None
         try:
-            self._refuse_large_directory()
+            if (size := _bytes_of_directory(self._file)) > self._limit // _MEMORY_OF_TEXT:
+                found = f"has a list of members of {show_bytes(size)}"
+                raise TraceError(self._path, found, _TRUST)  # noqa: TRY301 - closed below
             return zipfile.ZipFile(self._file)
-        except _FAULTS as error:
+        except (*_FAULTS, TraceError) as error:
             self._file.close()
-            raise self.damaged(error) from None
-        except TraceError:
-            self._file.close()
-            raise
-
-    def _refuse_large_directory(self) -> None:
-        size = _bytes_of_directory(self._file)
-        if size > self._limit // _MEMORY_OF_TEXT:
-            found = f"has a list of members of {show_bytes(size)}"
-            raise TraceError(self._path, found, _TRUST)
+            raise error if isinstance(error, TraceError) else self.damaged(error) from None
 
     def damaged(self, error: object) -> TraceError:
         """Return what to raise where something is wrong with the recording."""
@@ -198,20 +183,10 @@ class Archive:
     def _refuse_large(self, member: str, most: int, hint: str = _TRUST) -> None:
         """Refuse a member of more than so many bytes: a small file may hold it."""
         found = self._zip.NameToInfo.get(member)
-        if found is None or found.file_size <= most:
-            return
-        raise TraceError(
-            self._path,
-            f"{member} is {show_bytes(found.file_size)} unpacked, of which at most "
-            f"{show_bytes(most)} is read",
-            hint,
-        )
-
-    def _refuse_packed(self, member: str) -> None:
-        """Refuse text that says the same over and over."""
-        found = self._zip.NameToInfo.get(member)
-        if found and found.file_size > max(_SMALL, _MOST_PACKED * found.compress_size):
-            raise self.damaged(f"{member} says one thing {_MOST_PACKED} times and more")
+        if found is not None and found.file_size > most:
+            size = f"{show_bytes(found.file_size)} unpacked"
+            why = f"{member} is {size}, of which at most {show_bytes(most)} is read"
+            raise TraceError(self._path, why, hint)
 
     def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
@@ -224,16 +199,18 @@ class Archive:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events in order."""
-        self._refuse_large(_EVENTS, self._limit // _MEMORY_OF_TEXT)
-        self._refuse_packed(_EVENTS)
+        self._refuse_large(EVENTS, self._limit // _MEMORY_OF_TEXT)
+        found = self._zip.NameToInfo.get(EVENTS)
+        if found and found.file_size > max(_SMALL, _MOST_PACKED * found.compress_size):
+            raise self.damaged(f"{EVENTS} says one thing {_MOST_PACKED} times and more")
         line = 0
-        for line, text in enumerate(io.BytesIO(self._read(_EVENTS)), 1):
-            place = f"{_EVENTS} line {line}"
+        for line, text in enumerate(io.BytesIO(self._read(EVENTS)), 1):
+            place = f"{EVENTS} line {line}"
             if len(text) > _LONGEST_LINE:
                 raise self.damaged(f"{place} is too long")
             yield self._object(text, place)
         if self.has_manifest and self._rows_of_events != line:
-            raise self.damaged(f"{_EVENTS!r} has other rows than its manifest says")
+            raise self.damaged(f"{EVENTS!r} has other rows than its manifest says")
 
     def refuse_tables_but_of(self, launches: Container[int]) -> None:
         """Refuse tables of launches that no event tells of."""
@@ -282,101 +259,3 @@ def _bytes_of_directory(file: BinaryIO) -> int:
 def member_of(table: str, launch: int) -> str:
     """Return the name of a table of a launch within the archive."""
     return f"{table}/{launch:07d}"
-
-
-def pack(
-    path: Path,
-    about: dict[str, Any],
-    events: Sequence[dict[str, Any]],  # of kernels: where in `raw` their tables are
-    raw: NDArray[np.uint8],
-    *,
-    compress: bool = True,  # False takes a tenth of the time
-) -> None:
-    """Write a recording from what the recorder of one process has left."""
-    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    path.write_bytes(MARK)
-    members: dict[str, dict[str, int | str]] = {}
-    with zipfile.ZipFile(path, "a", method, compresslevel=1) as file, ThreadPoolExecutor(1) as pool:
-
-        def write(name: str, content: bytes | memoryview, **counts: int) -> None:
-            made = pool.submit(hashlib.sha256, content)
-            file.writestr(name, content)
-            digest = made.result().hexdigest()
-            members[name] = {**counts, "bytes": len(content), "sha256": digest}
-
-        write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
-        tables = _Tables(raw, events)
-        memory = SpecialMemory(events)
-        lines = []
-        for event in memory.seen(events):
-            launch = event.get("grid_id", 0)
-            places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
-            if any(tables.is_cut(name, *place) for name, place in places.items()):
-                event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
-            if tables.has_strays(*places["sectors"]):
-                event["strays"] = 1
-            for name, place in places.items():
-                rows = tables.rows(name, *place, launch)
-                memory.note(event, name, rows)
-                if compress and name == "sectors":  # in order they take half as much
-                    rows = rows_at(rows, np.lexsort([rows["number"], rows["block"]]))
-                if len(rows):
-                    member = member_of(name, event["number"])
-                    write(member, rows.view(np.uint8).data, rows=len(rows))
-            lines.append(json.dumps(event))
-        write(_EVENTS, "\n".join(lines).encode(), rows=len(lines))
-        file.writestr(_MANIFEST, json.dumps({"members": members}))
-
-
-class _Tables:
-    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one."""
-
-    def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
-        self._raw = raw
-        # By table: where the last one was, its rows by launch, and their launches in one piece.
-        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any], NDArray[np.uint32]]] = {}
-        self._launches_at: dict[tuple[int, int], set[int]] = {}
-        self._has_strays: dict[tuple[int, int], bool] = {}
-        for event in events:
-            if event.get("graph") and event.get("sectors"):
-                place = event["sectors_at"], event["sectors"]
-                self._launches_at.setdefault(place, set()).add(event["grid_id"])
-
-    def has_strays(self, at: int, n: int) -> bool:
-        """Tell whether kernels that are no nodes of a graph filled its table, too."""
-        known = self._launches_at.get((at, n))
-        if known is None:
-            return False
-        if (at, n) not in self._has_strays:
-            found = distinct(self._whole("sectors", at, n)[1])
-            self._has_strays[at, n] = not set(found[found > 0].tolist()) <= known
-        return self._has_strays[at, n]
-
-    def is_cut(self, name: str, at: int, n: int) -> bool:
-        return at + n * TABLES[name].itemsize > len(self._raw)
-
-    def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
-        if n == 0:
-            return np.empty(0, TABLES[name])
-        rows, launches = self._whole(name, at, n)
-        # As its own type: numpy would copy the launches of a graph for each of its nodes.
-        first = np.searchsorted(launches, np.uint32(launch))
-        end = np.searchsorted(launches, np.uint32(launch), "right")
-        return rows[first:end]
-
-    def _whole(self, name: str, at: int, n: int) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-        """Return the rows of all launches that share a table, by launch, and their launches."""
-        known = self._shared.get(name)
-        if known is None or known[0] != (at, n):
-            size = TABLES[name].itemsize
-            whole = min(n, max(0, len(self._raw) - at) // size)
-            rows = self._raw[at : at + whole * size].view(TABLES[name])
-            launches = np.ascontiguousarray(rows["launch"])
-            if (launches[1:] < launches[:-1]).any():
-                # NumPy sorts numbers of 16 bits in linear time.
-                is_small = int(launches.max()) < 1 << 16
-                key = launches.astype(np.uint16) if is_small else launches
-                order = np.argsort(key, kind="stable")
-                rows, launches = rows_at(rows, order), launches[order]
-            known = self._shared[name] = (at, n), rows, launches
-        return known[1], known[2]

@@ -220,7 +220,6 @@ def _numbered(pieces: _Pieces, dimensions: tuple[int, ...], tiling: _Tiling) -> 
 def _bytes_of(
     stored: TensorMap, found: Sequence[_Tiles]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]] | None:
-    """Return the bytes of tiles, or None if they are too many pieces."""
     columns = []
     pieces = 0
     for tiles in found:

@@ -2,13 +2,18 @@
 
 cuBLAS and cuDNN make their maps without a call that could be watched. The layout was found with
 4 500 maps of known shape (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`; driver 580, H100): a
-map is 64 bytes long, and every number in it stands at one place. What a load through a map of
-pixels reads is in `pixel_loads`.
+map is 64 bytes long, and every number in it stands at one place.
+
+A load of pixels (im2col, as convolutions use it) takes a number of them from a first one on, along
+the innermost dimension of a box of pixels, then along the next one, then from the next image, each
+moved by the offset that the load gives: where a filter reads. Pixels that this moves out of the
+tensor are read as zeros (PTX ISA, "Tensors", im2col mode).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +34,9 @@ _UNUSED_BITS = (
     0xFE0000000000000F, 0xFFF8180C, 0, 0xFFFF000000000000, 0, 0, 0x00FF800000000000
 )  # fmt: skip
 _UNUSED_OF_BOX, _UNUSED_OF_PIXELS = 0xFFFFFFFF00000000, 0xFFFFFC0000000000
-# Bits of each offset of a corner, by the number of dimensions.
-_CORNER_BITS = {3: 16, 4: 8, 5: 5}
 _BITS_OF_CORNER = 16
+# Bits of an offset, of a corner or of a load, in each dimension of pixels, by their number.
+_OFFSET_BITS = {1: 16, 2: 8, 3: 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +119,13 @@ def decode(words: Sequence[int]) -> TensorMap | PixelMap | None:
     if not bits(1, 0, 1):
         box = (first, *(bits(7, 8 * i, 8) + 1 for i in range(rank - 1)))
         return _of_boxes(tensor, box, every)
-    if rank not in _CORNER_BITS or not _is_possible(tensor):
+    if rank - 2 not in _OFFSET_BITS or not _is_possible(tensor):
         return None
     place = tensor.address, tensor.element, tensor.sizes, tensor.strides
-    width = _CORNER_BITS[rank]
-    corners = [
-        _signed(bits(7, base + width * i, width), width)
-        for base in (0, _BITS_OF_CORNER)
-        for i in range(rank - 2)
-    ]
+    width = _OFFSET_BITS[rank - 2]
+    places = [base + width * i for base in (0, _BITS_OF_CORNER) for i in range(rank - 2)]
+    unsigned = [bits(7, low, width) for low in places]
+    corners = [value - (value >> (width - 1) << width) for value in unsigned]
     pixels = bits(7, 32, 10) + 1
     return PixelMap(
         *place, tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]), first, pixels, every
@@ -138,10 +141,6 @@ def _of_boxes(found: Tensor, box: tuple[int, ...], steps: tuple[int, ...]) -> Te
         return None
     tensor = TensorMap(found.address, found.element, sizes, found.strides, box, steps, copies)
     return tensor if _is_possible(tensor) else None
-
-
-def _signed(value: int, bits: int) -> int:
-    return value - (value >> (bits - 1) << bits)
 
 
 def maps_in(content: bytes) -> list[tuple[int, TensorMap | PixelMap]]:
@@ -195,3 +194,113 @@ def tile_ranges(
         start = start[which] + place[inside] * tensor.strides[d]
         load, size = load[which], size[which]
     return load, start.astype(np.uint64), (start + size).astype(np.uint64)
+
+
+class Columns(NamedTuple):
+    """Columns of pixels that blocks load."""
+
+    block: NDArray[np.int64]  # [n]
+    first: NDArray[np.int64]  # [n]: number of the first pixel, counted along the box
+    offset: NDArray[np.int64]  # [n, dimensions of pixels]
+    channel: NDArray[np.int64]  # [n]: first and end
+    end: NDArray[np.int64]
+
+
+def columns_of(
+    tensor: PixelMap,
+    block: NDArray[np.int64],
+    at: NDArray[np.int32],
+    packed: NDArray[np.uint32],
+) -> Columns | None:
+    """Return the columns of loads at some places, with packed offsets; None if one is no pixel."""
+    counts = _counts(tensor)
+    if min(counts) <= 0 or tensor.steps[-1] != 1:
+        return None
+    place = at[:, 1:].astype(np.int64)
+    place[:, :-1] -= tensor.lower
+    steps = np.array(tensor.steps[1:])
+    number, rest = np.divmod(place, steps)
+    if rest.any() or (number < 0).any() or (number[:, :-1] >= counts).any():
+        return None
+    first = number[:, -1]
+    for d in range(len(counts) - 1, -1, -1):
+        first = first * counts[d] + number[:, d]
+    bits = _OFFSET_BITS[len(counts)]
+    shifts = bits * np.arange(len(counts))
+    offset = packed.astype(np.int64)[:, None] >> shifts & ((1 << bits) - 1)
+    channel = np.clip(at[:, 0].astype(np.int64), 0, tensor.sizes[0])
+    end = np.clip(at[:, 0].astype(np.int64) + tensor.channels, 0, tensor.sizes[0])
+    return _joined(Columns(block, first, offset, channel, end))
+
+
+def _counts(tensor: PixelMap) -> list[int]:
+    """Return how many pixels a box has in each dimension between channels and images."""
+    sizes, steps = tensor.sizes[1:-1], tensor.steps[1:-1]
+    corners = zip(sizes, tensor.lower, tensor.upper, steps, strict=True)
+    return [(size - 1 + upper - lower) // step + 1 for size, lower, upper, step in corners]
+
+
+def _joined(columns: Columns) -> Columns:
+    keys = (columns.end, columns.channel, *columns.offset.T, columns.first, columns.block)
+    order = np.lexsort(keys)
+    block, first, offset, channel, end = (values[order] for values in columns)
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (
+        (np.diff(block) != 0)
+        | (np.diff(first) != 0)
+        | (np.diff(offset, axis=0) != 0).any(axis=1)
+        | (channel[1:] > end[:-1])
+    )
+    places = np.flatnonzero(begins)
+    end = np.maximum.reduceat(end, places) if len(places) else end
+    return Columns(block[places], first[places], offset[places], channel[places], end)
+
+
+def pixel_ranges(
+    tensor: PixelMap, columns: Columns
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return column, start and end of each range of bytes that columns read, inside the tensor."""
+    counts = _counts(tensor)
+    row, last_row = columns.first // counts[0], (columns.first + tensor.pixels - 1) // counts[0]
+    rows = last_row - row + 1
+    column = np.repeat(np.arange(len(row)), rows)
+    row = row[column] + np.arange(len(column)) - np.repeat(np.cumsum(rows) - rows, rows)
+    first = np.maximum(columns.first[column], row * counts[0]) - row * counts[0]
+    end = np.minimum(columns.first[column] + tensor.pixels, (row + 1) * counts[0]) - row * counts[0]
+    start = np.full(len(column), tensor.address, np.int64)
+    inside = columns.channel[column] < columns.end[column]
+    for d in range(1, len(counts)):
+        row, number = np.divmod(row, counts[d])
+        place = tensor.lower[d] + number * tensor.steps[d + 1] + columns.offset[column, d]
+        inside &= (place >= 0) & (place < tensor.sizes[d + 1])
+        start += place * tensor.strides[d + 1]
+    inside &= row < tensor.sizes[-1]
+    start += row * tensor.strides[-1]
+    step = tensor.steps[1]
+    low = tensor.lower[0] + columns.offset[column, 0]
+    first = np.maximum(first, -(low // step))  # the first that is not left of the tensor
+    end = np.minimum(end, -((low - tensor.sizes[1]) // step))
+    chosen = np.flatnonzero(inside & (first < end))
+    column, start, first, end, low = (v[chosen] for v in (column, start, first, end, low))
+    return _bytes_of(tensor, columns, column, start + (low + first * step) * tensor.strides[1],
+                     end - first)  # fmt: skip
+
+
+def _bytes_of(
+    tensor: PixelMap,
+    columns: Columns,
+    column: NDArray[np.int64],
+    start: NDArray[np.int64],  # of the first pixel of a row
+    pixels: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the bytes of rows of pixels: one range where whole pixels lie side by side."""
+    step = tensor.steps[1] * tensor.strides[1]
+    size = (columns.end - columns.channel)[column] * tensor.element
+    if size.size and (size == step).all():
+        size *= pixels
+    else:
+        row = np.repeat(np.arange(len(column)), pixels)
+        number = np.arange(len(row)) - np.repeat(np.cumsum(pixels) - pixels, pixels)
+        column, size, start = column[row], size[row], start[row] + number * step
+    start += columns.channel[column] * tensor.element
+    return column, start.astype(np.uint64), (start + size).astype(np.uint64)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
-from depgraph.parsers.recording.pixel_loads import Columns, columns_of, pixel_ranges
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
@@ -22,7 +21,15 @@ from depgraph.parsers.recording.sectors_jit import (
     runs_of,
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
-from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, decode, tile_ranges
+from depgraph.parsers.recording.tensor_maps import (
+    Columns,
+    PixelMap,
+    TensorMap,
+    columns_of,
+    decode,
+    pixel_ranges,
+    tile_ranges,
+)
 from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
@@ -41,7 +48,6 @@ _TMA = "tiles stored by TMA"
 _FIRST_WITH_TMA = 90
 _NOTHING = "nothing that the recorder sees: it may use TMA alone"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
-_TOO_MANY = "tiles of more rows than depgraph works out"
 
 
 def read_touches(
@@ -71,14 +77,13 @@ def read_touches(
         if ((tiles["map"] >= begin) & (tiles["map"] < end)).all():
             _note_stores(loaded, launched, place, part)
     at_once = min(_RANGES_AT_ONCE, overflow.most_ranges) if overflow else _RANGES_AT_ONCE
-    slices = list(_slices(len(sectors), 1, at_once))
+    slices = _slices(len(sectors), 1, at_once)
     blocks_of = [distinct(sectors["block"][these]) for these in slices]
     known = [np.empty(0, np.int64), *blocks_of, tiles["block"], *loaded.receivers]
     all_blocks = distinct(np.concatenate(known))
     if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks:
-        raise archive.damaged(
-            f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
-        )
+        where = f"block {int(all_blocks[-1])} of launch {launched.number}"
+        raise archive.damaged(f"{where} is outside its grid")
     n_rows = len(all_blocks)
     accesses = np.bincount(_places(tiles["block"], all_blocks), minlength=n_rows)
     row_of = np.empty(len(sectors), np.int32)
@@ -107,14 +112,12 @@ def read_touches(
 
 
 def _places(blocks: NDArray[np.integer[Any]], among: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each block among the distinct ones."""
     if len(among) and among[-1] == len(among) - 1:  # they are all there
         return blocks.astype(np.int64)
     return np.searchsorted(among, blocks)
 
 
 def _last_address(number: NDArray[np.uint64]) -> int:
-    """Return where the last sector or page begins."""
     is_page = number >= IS_PAGE
     sector = int(number[~is_page].max(initial=0))
     page = int((number[is_page] & ~(IS_PAGE | IS_WRITTEN)).max(initial=0))
@@ -136,10 +139,10 @@ def _joined(
     return concatenate_footprints(kept, n_rows)
 
 
-def _slices(n: int, ranges_of_each: int, at_once: int) -> Iterator[slice]:
+def _slices(n: int, ranges_of_each: int, at_once: int) -> list[slice]:
     """Cut n things so that the ranges of each slice are not too many at once."""
     step = max(1, at_once // ranges_of_each)
-    return (slice(low, low + step) for low in range(0, n, step))
+    return [slice(low, low + step) for low in range(0, n, step)]
 
 
 def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64], at_once: int) -> Iterator[Footprints]:
@@ -171,13 +174,11 @@ class _Loaded(NamedTuple):
 
     @property
     def receivers(self) -> list[NDArray[np.int64]]:
-        """The blocks that get something, some of them several times."""
         return [each.receiver for each in self.boxes] + [each.block for _, each in self.columns]
 
 
 def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tuple[_Loaded, str]:
     """Return the loads of a launch by map; none, and why, if they are not understood."""
-    nothing = _Loaded([], [])
     known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
     found = _Loaded([], [])
     left = _MOST_RANGES
@@ -187,19 +188,19 @@ def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tupl
         loads = rows_at(tiles, rows)
         mode = _IM2COL if isinstance(tensor, PixelMap) else _TILED
         if tensor is None or (loads["mode"] != mode).any():
-            return nothing, _NOT_UNDERSTOOD
+            return _Loaded([], []), _NOT_UNDERSTOOD
         if isinstance(tensor, TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
-            return nothing, _NOT_UNDERSTOOD
+            return _Loaded([], []), _NOT_UNDERSTOOD
         left -= len(rows) * (tensor.pixels if isinstance(tensor, PixelMap) else tensor.rows)
         if left < 0:
-            return nothing, _TOO_MANY
+            return _Loaded([], []), "tiles of more rows than depgraph works out"
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
         if isinstance(tensor, PixelMap):
             first = loads["at"][load, : len(tensor.sizes)]
             columns = columns_of(tensor, block, first, loads["offsets"][load])
             if columns is None:
-                return nothing, _NOT_UNDERSTOOD
+                return _Loaded([], []), _NOT_UNDERSTOOD
             found.columns.append((tensor, columns))
             continue
         order = np.argsort(load, kind="stable")
@@ -242,11 +243,7 @@ def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedP
     # Maps stand at multiples of 64, counted from where those stand that are loaded.
     steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in seen}
     given = (tensor for at, tensor in launched.maps if at % _MAP_STEP in steps)
-    stored = {
-        (tensor.address, tensor.sizes, tensor.strides): tensor
-        for tensor in given
-        if tensor not in seen
-    }
+    stored = {(t.address, t.sizes, t.strides): t for t in given if t not in seen}
     if not stored:
         return
     found = [

@@ -15,11 +15,18 @@ from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import MARK, Archive
 from depgraph.parsers.recording.events import RecordedEvents
 from depgraph.parsers.recording.touches import read_touches
-from depgraph.trace.records import BlockTouches, FileState, ScannedPart, SourceFiles, Trace
+from depgraph.trace.records import (
+    BlockTouches,
+    FileState,
+    KnownPart,
+    ScannedPart,
+    SourceFiles,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from depgraph.parsers.recording.events import Launched
-    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.inputs import TraceInput
     from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "recording"
@@ -98,7 +105,7 @@ class Recording(Trace):
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the launches in order, about as many bytes in each part."""
-        yield _Notes(self._events)
+        yield KnownPart(self._events.part)
         launches = self._events.launches
         total = max(1, sum(each.bytes for each in launches))
         first, size = 0, 0
@@ -114,29 +121,9 @@ class Recording(Trace):
         return _InOrder(self._events)
 
 
-@dataclass(frozen=True, slots=True)
-class _Notes:
-    """What is to be said of a recording as a whole."""
-
-    events: RecordedEvents
-    input_bytes: int = 0
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
-        return ScannedPart(
-            skipped=self.events.skipped,
-            warnings=self.events.warnings,
-            allocations=self.events.allocations,
-            host_calls=self.events.host_calls,
-            lines=self.events.lines,
-        )
-
-
 class _InOrder:
-    """The operations of a recording are in order as they are."""
-
     def __init__(self, events: RecordedEvents) -> None:
-        self.operations = list(events.operations)
-        self._place = events.place
+        self.operations, self._place = list(events.operations), events.place
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         return np.array([self._place[key[0]] for key in part.keys], np.int64)

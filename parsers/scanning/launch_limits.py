@@ -1,4 +1,8 @@
-"""Which launch numbers are possible, and which of a trace's numbers are rubbish."""
+"""Which launches are possible, and which of a trace's numbers are rubbish."""
+
+from typing import Any
+
+from depgraph.trace.records import Dim3, KernelLaunch
 
 # What the CUDA programming guide allows for a grid and a block (Technical Specifications per
 # Compute Capability).
@@ -12,7 +16,7 @@ _ARCHITECTURES = frozenset(
 ) | {103, 110, 120, 121}
 
 
-def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+def check_dimensions(grid: Dim3, block: Dim3) -> None:
     """Refuse a grid or block that no GPU can launch; a `ValueError` says what was found."""
     if not all(0 < n <= limit for n, limit in zip(grid, _GRID_LIMIT, strict=True)):
         raise ValueError(f"grid of {_dimensions(grid)} blocks is not possible")
@@ -20,24 +24,32 @@ def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) ->
         raise ValueError(f"block of {_dimensions(block)} threads is not possible")
 
 
-def _dimensions(sizes: tuple[int, int, int]) -> str:
+def _dimensions(sizes: Dim3) -> str:
     digits = (str(size) for size in sizes)
     return ",".join(text if len(text) <= _SHOWN_DIGITS else text[:9] + "..." for text in digits)
 
 
-def usable_registers(registers: int) -> int | None:
-    """Return the registers per thread, None where the number is rubbish (0 is)."""
-    return registers if 0 < registers <= _MAX_REGISTERS else None
-
-
-def usable_shared_bytes(shared: int) -> int | None:
-    """Return the shared memory per block in bytes, None where the number is rubbish."""
-    return shared if 0 <= shared < _MAX_SHARED_BYTES else None
-
-
-def usable_architecture(version: int) -> int | None:
-    """Return the SASS version (70, 80, 90, ...), None where the number is rubbish."""
-    return version if version in _ARCHITECTURES else None
+def checked_launch(
+    name: str,
+    grid: Dim3,
+    block: Dim3,
+    *,
+    registers: int = 0,
+    shared_bytes: int = -1,
+    architecture: int = 0,
+    **known: Any,
+) -> KernelLaunch:
+    """Return a launch, numbers that are rubbish left out; see `check_dimensions`."""
+    check_dimensions(grid, block)
+    return KernelLaunch(
+        name,
+        grid,
+        block,
+        registers=registers if 0 < registers <= _MAX_REGISTERS else None,
+        shared_bytes=shared_bytes if 0 <= shared_bytes < _MAX_SHARED_BYTES else None,
+        architecture=architecture if architecture in _ARCHITECTURES else None,
+        **known,
+    )
 
 
 def signed64(value: int) -> int:

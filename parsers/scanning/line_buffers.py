@@ -56,12 +56,7 @@ def whole_lines(
     *,
     first_bytes: int = 0,  # to read for the first buffer, if they are more
 ) -> Iterator[LineBuffer]:
-    """Cut a stream into buffers of whole lines; a line that is too long is left out.
-
-    New memory costs the system more time than unpacking into it, so that whoever has done with a
-    buffer should release it. A stream that is damaged and gives no text at all raises a
-    `TraceError`.
-    """
+    """Cut a stream into buffers of whole lines, to be released after use, without long ones."""
     carry = b""
     is_dropping = anything = False
     wanted = max(part_bytes, first_bytes)

@@ -68,11 +68,6 @@ class MemoryOpcode:
     known: bool = True  # false if the mnemonic is in no table of this module
 
     @property
-    def is_async_copy(self) -> bool:
-        """Whether a trace prints this instruction twice: shared operand, then global."""
-        return self.mnemonic == "LDGSTS"
-
-    @property
     def is_ordered(self) -> bool:
         """Whether this is ordered with accesses of other blocks: a volatile, ld.cg or acquire."""
         suffixes = self.text.split(".")
@@ -131,10 +126,8 @@ _MNEMONICS: dict[str, tuple[Space, Effect]] = {
     "LDL": (Space.LOCAL, Effect.READ),
     "STL": (Space.LOCAL, Effect.WRITE),
     **dict.fromkeys(("LDC", "ULDC", "LDCU"), (Space.CONSTANT, Effect.READ)),
-    **dict.fromkeys(
-        ("TEX", "TEXS", "TLD", "TLDS", "TLD4", "TLD4S", "TXD", "TMML"),
-        (Space.TEXTURE, Effect.READ),
-    ),
+    **dict.fromkeys(("TEX", "TEXS", "TLD", "TLDS"), (Space.TEXTURE, Effect.READ)),
+    **dict.fromkeys(("TLD4", "TLD4S", "TXD", "TMML"), (Space.TEXTURE, Effect.READ)),
     "SULD": (Space.SURFACE, Effect.READ),
     "SUST": (Space.SURFACE, Effect.WRITE),
     "SUATOM": (Space.SURFACE, Effect.UPDATE),
@@ -204,7 +197,7 @@ def effect_on_global(opcode: MemoryOpcode) -> int:
 
 def global_meaning(opcode: MemoryOpcode) -> int:
     """Say what one address operand of an opcode means for global memory; no bulk copies."""
-    if opcode.is_async_copy:
+    if opcode.mnemonic == "LDGSTS":  # printed twice: with the shared operand, then the global one
         return ASYNC_COPY
     if opcode.is_bulk or opcode.space not in {Space.GLOBAL, Space.GENERIC}:
         return IGNORE
@@ -256,8 +249,8 @@ class OpcodeTable:
     def counted(self) -> Iterator[tuple[MemoryOpcode, int]]:
         """Yield the opcodes met since `clear_counts`, with how often."""
         for slot, opcode in self._opcodes.items():
-            if self.arrays.count[slot]:
-                yield opcode, int(self.arrays.count[slot])
+            if count := int(self.arrays.count[slot]):
+                yield opcode, count
 
 
 def count_opcodes(part: ScannedPart, counted: Iterable[tuple[MemoryOpcode, int]]) -> None:

@@ -1,5 +1,7 @@
 """What a scanner fills: the blocks it met and the bytes they touched, in arrays that grow."""
 
+from typing import Any
+
 import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges
@@ -106,35 +108,24 @@ class TouchTable:
         n_rows = int(self.arrays.sizes[0])
         rows = self.arrays.rows
         cta = rows.cta[:n_rows]
-        ranges = self._joined()
         return BlockTouches(
-            launch=rows.launch[:n_rows].copy(),
-            x=(cta & MAX_X).astype(np.int32),
-            y=(cta >> X_BITS & MAX_Y).astype(np.int32),
-            z=(cta >> X_BITS + Y_BITS).astype(np.int32),
-            accesses=rows.accesses[:n_rows].copy(),
-            instructions=rows.instructions[:n_rows].copy(),
-            row=ranges.row,
-            kind=ranges.kind,
-            start=ranges.start,
-            end=ranges.end,
+            rows.launch[:n_rows].copy(),
+            (cta & MAX_X).astype(np.int32),
+            (cta >> X_BITS & MAX_Y).astype(np.int32),
+            (cta >> X_BITS + Y_BITS).astype(np.int32),
+            rows.accesses[:n_rows].copy(),
+            rows.instructions[:n_rows].copy(),
+            *self._joined(),
         )
 
 
 def _new_rows(capacity: int) -> Rows:
-    return Rows(
-        np.zeros(capacity, np.int32),
-        np.zeros(capacity, np.int64),
-        np.zeros(capacity, np.int64),
-        np.zeros(capacity, np.int64),
-        np.full(4 * capacity, -1, np.int32),
-    )
+    kinds = np.int32, np.int64, np.int64, np.int64
+    columns: list[Any] = [np.zeros(capacity, kind) for kind in kinds]
+    return Rows(*[*columns, np.full(4 * capacity, -1, np.int32)])
 
 
 def _new_ranges(capacity: int) -> Ranges:
-    return Ranges(
-        np.zeros(capacity, np.int32),
-        np.zeros(capacity, np.uint8),
-        np.zeros(capacity, np.uint64),
-        np.zeros(capacity, np.uint64),
-    )
+    kinds = np.int32, np.uint8, np.uint64, np.uint64
+    columns: list[Any] = [np.zeros(capacity, kind) for kind in kinds]
+    return Ranges(*columns)

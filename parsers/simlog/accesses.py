@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header
 from depgraph.parsers.accelsim.kernel_list import parse_copy
-from depgraph.parsers.scanning.launch_limits import check_dimensions
+from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
+from depgraph.parsers.scanning.launch_limits import checked_launch
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
 from depgraph.parsers.simlog.lines import PUSHED_MARK, NamedBlocks, pushed_kernel
@@ -32,12 +34,10 @@ from depgraph.trace.records import (
     MemoryOperation,
     Ranges,
     ScannedPart,
-    SourceFiles,
-    Trace,
 )
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
     from depgraph.trace.records import Dim3, Operation, Overflow, PartTask
 
@@ -90,29 +90,6 @@ class SimlogPart(ScannedPart):
     operations: list[Operation] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class SimlogTask:
-    """A whole log: a line belongs to blocks and kernels of any other."""
-
-    source: TraceInput
-    input_bytes: int
-    buffer_bytes: int = _BUFFER_BYTES
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read and scan the log."""
-        log = _Log(overflow)
-        with self.source.open() as stream:
-            text_bytes = 0
-            for buffer in whole_lines(stream, self.buffer_bytes):
-                log.take(buffer)
-                text_bytes += buffer.size
-                buffer.release()
-            part = log.finish()
-            part.text_bytes = text_bytes
-            part.bytes = self.input_bytes or stream.input_position
-        return part
-
-
 class _Log:
     def __init__(self, overflow: Overflow | None = None) -> None:
         self._part = SimlogPart()
@@ -131,6 +108,7 @@ class _Log:
         requests: list[tuple[int, int, int, int]] = []
         lines = buffer.text[: buffer.size].tobytes().split(b"\n")
         self._last_line = lines[-1]
+        part.text_bytes += buffer.size
         for line in lines if lines[-1] else lines[:-1]:
             part.lines += 1
             if b"mf: " in line:
@@ -147,7 +125,9 @@ class _Log:
                 elif _PUSHED_MARK in line:
                     self._push(_text(line))
                 elif line.startswith(_COPIED):
-                    self._copy(line)
+                    with self._damage_noted():
+                        copy = parse_copy(_text(line[len(_COPIED) :]).strip())
+                        part.operations.append(copy)
         self._add(requests)
         part.lines += buffer.overlong
         if buffer.failure is not None:
@@ -175,11 +155,8 @@ class _Log:
                 requests.append((row, _KINDS[kind], address, address + size))
 
     def _damaged(self) -> None:
-        part = self._part
-        part.damaged_lines += 1
+        self._part.add_damaged_line("memory line is damaged")
         self._counts["damaged memory lines"] += 1
-        if part.damaged_line is None:
-            part.damaged_line = Damage(part.lines, "memory line is damaged")
 
     def _row(self, kernel: int, block: Dim3) -> int:
         key = (kernel, block)
@@ -192,8 +169,7 @@ class _Log:
 
     def _index_of(self, kernel: int) -> int:
         if kernel not in self._index:
-            self._index[kernel] = len(self._part.keys)
-            self._part.keys.append((kernel,))
+            self._index[kernel] = self._part.add_launch((kernel,))
         return self._index[kernel]
 
     def _add(self, requests: list[tuple[int, int, int, int]]) -> None:
@@ -208,7 +184,6 @@ class _Log:
         touches.append(Ranges(row, np.array(kinds, np.uint8), *addresses))
 
     def _time(self, line: str) -> None:
-        """Take the cycle at which a block starts or finishes."""
         if self._blocks.start(line) or (finished := self._blocks.finish(line)) is None:
             return
         row = self._row(finished.kernel, finished.block)
@@ -230,21 +205,18 @@ class _Log:
             pushed = pushed_kernel(line)
             if pushed is None:
                 raise ValueError("launch line is damaged")
-            check_dimensions(pushed.grid, pushed.block)
-            self._launch(
-                KernelLaunch(
-                    demangle(pushed.name),
-                    pushed.grid,
-                    pushed.block,
-                    stream=pushed.stream,
-                    mangled_name=pushed.name,
-                    trace_id=len(self._launches) + 1,
-                )
+            launch = checked_launch(
+                demangle(pushed.name),
+                pushed.grid,
+                pushed.block,
+                stream=pushed.stream,
+                mangled_name=pushed.name,
+                trace_id=len(self._launches) + 1,
             )
+            self._launch(launch)
 
     @contextmanager
     def _damage_noted(self) -> Iterator[None]:
-        """Note a line that cannot be read, and go on."""
         try:
             yield
         except ValueError as error:
@@ -253,10 +225,6 @@ class _Log:
     def _launch(self, launch: KernelLaunch) -> None:
         self._launches.append(launch)
         self._part.operations.append(launch)
-
-    def _copy(self, line: bytes) -> None:
-        with self._damage_noted():
-            self._part.operations.append(parse_copy(_text(line[len(_COPIED) :]).strip()))
 
     def finish(self) -> SimlogPart:
         part = self._part
@@ -272,11 +240,9 @@ class _Log:
             part.durations[rows] = np.fromiter(self._durations.values(), np.float64)
         part.skipped += self._counts
         for reason in ("damaged memory lines", "memory requests that name no thread block"):
-            if self._counts[reason]:
-                part.warnings[reason] += self._counts[reason]
-        unfinished = self._blocks.unfinished
-        if unfinished:
-            part.warnings["thread blocks that started but did not finish"] += unfinished
+            part.warnings[reason] += self._counts[reason]
+        part.warnings["thread blocks that started but did not finish"] += self._blocks.unfinished
+        part.warnings = +part.warnings
         return part
 
     def _announced(self, keys: list[tuple[int, ...]]) -> list[KernelLaunch | None]:
@@ -291,22 +257,29 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-class SimlogTrace(Trace):
+def _read(
+    stream: TraceStream, overflow: Overflow | None, buffer_bytes: int = _BUFFER_BYTES
+) -> ScannedPart:
+    log = _Log(overflow)
+    for buffer in whole_lines(stream, buffer_bytes):
+        log.take(buffer)
+        buffer.release()
+    return log.finish()
+
+
+class SimlogTrace(InputTrace):
     """A simulator's log with memory lines; `buffer_bytes` of text are held in memory at a time."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
 
     def __init__(self, source: TraceInput, *, buffer_bytes: int = _BUFFER_BYTES) -> None:
-        self.name = source.name
-        self.sources = SourceFiles()
-        source.add_to(self.sources)
-        self._source = source
-        self._buffer_bytes = buffer_bytes
+        super().__init__([source])
+        self._read = partial(_read, buffer_bytes=buffer_bytes)
 
     def tasks(self) -> Iterator[PartTask]:
-        """Yield the log."""
-        yield SimlogTask(self._source, self.input_bytes or 0, self._buffer_bytes)
+        """Yield the log as one part: a line belongs to blocks and kernels of any other."""
+        yield WholeInput(self._inputs[0], self._read, self.input_bytes or 0)
 
     def program_order(self) -> SimlogOrder:
         """Return what puts kernels and host copies in the order of the log."""

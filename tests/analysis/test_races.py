@@ -12,8 +12,9 @@ from depgraph.analysis.races import HostOrder, find_races
 from depgraph.errors import NotApplicableError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import SECTORS, pack
-from depgraph.parsers.recording.calls import CallsOfHost
+from depgraph.parsers.recording.archive import SECTORS
+from depgraph.parsers.recording.events import HostCalls
+from depgraph.parsers.recording.packing import pack
 
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
 ADDRESS = 128 * 32
@@ -371,7 +372,7 @@ def some_program(random):
 @given(st.randoms(use_true_random=True))
 def test_what_is_ordered_is_what_a_search_finds(random):
     for program in [some_program(random) for _ in range(4)]:
-        calls, streams = CallsOfHost(), []
+        calls, streams = HostCalls(), []
         for event in program.events:
             if event["event"] == "kernel":
                 calls.note_node(event, len(streams))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from depgraph.parsers.scanning.opcodes import Effect, Space, decode_opcode
+from depgraph.parsers.scanning.opcodes import Effect, Space, decode_opcode, global_meaning
+from depgraph.parsers.scanning.tables_jit import ASYNC_COPY
 
 READ, WRITE, UPDATE, NONE = Effect.READ, Effect.WRITE, Effect.UPDATE, Effect.NONE
 GLOBAL, GENERIC, SHARED = Space.GLOBAL, Space.GENERIC, Space.SHARED
@@ -138,5 +139,5 @@ def test_what_a_trace_shows(text):
 
 
 def test_the_asynchronous_copy_is_printed_twice():
-    assert decode_opcode("LDGSTS.E").is_async_copy
-    assert not decode_opcode("LDGDEPBAR").is_async_copy
+    assert global_meaning(decode_opcode("LDGSTS.E")) == ASYNC_COPY
+    assert global_meaning(decode_opcode("LDGDEPBAR")) != ASYNC_COPY

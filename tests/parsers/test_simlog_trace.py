@@ -11,7 +11,7 @@ from programs import edges_of
 from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.scanning.compression import TraceInput
+from depgraph.parsers.scanning.inputs import TraceInput
 from depgraph.parsers.simlog.accesses import SimlogTrace
 from depgraph.timing.durations import default_durations
 from depgraph.trace.records import MemoryOperation

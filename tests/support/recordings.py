@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
+from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES
+from depgraph.parsers.recording.packing import pack
 
 KERNEL = {
     "event": "kernel", "number": 1, "grid_id": 1, "name": "k()", "mangled": "_Z1kv",

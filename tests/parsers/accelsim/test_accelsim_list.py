@@ -64,7 +64,7 @@ def test_other_entries_are_counted_by_what_they_are(folder):
         "MemcpyDtoH,0x00007fb50a800000,16\nncclAllReduce\nkernel-2.traceg\nsomething else\n"
     )
     kernels = list_folder(folder)
-    assert kernels.skipped == {
+    assert kernels.part.skipped == {
         "lines of the list: collective operations (NCCL)": 2,
         "lines of the list: allocations": 1,
         "lines of the list: device-to-host copies": 1,

@@ -11,8 +11,7 @@ from recordings import KERNEL, recording
 
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.pixel_loads import columns_of, pixel_ranges
-from depgraph.parsers.recording.tensor_maps import PixelMap, decode
+from depgraph.parsers.recording.tensor_maps import PixelMap, columns_of, decode, pixel_ranges
 
 A = 1 << 20
 OFFSET_BITS = {1: 16, 2: 8, 3: 5}

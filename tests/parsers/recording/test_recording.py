@@ -19,7 +19,8 @@ from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse, extract
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import SECTORS, pack
+from depgraph.parsers.recording.archive import SECTORS
+from depgraph.parsers.recording.packing import pack
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import TensorMap, decode, maps_in, tile_ranges
 from depgraph.samples import RECORDING, sample_path

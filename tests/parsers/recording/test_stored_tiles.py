@@ -12,7 +12,8 @@ from depgraph.extraction.pipeline import analyse, extract
 from depgraph.extraction.shards import choose_boundaries
 from depgraph.graph.kinds import Basis
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
+from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES
+from depgraph.parsers.recording.packing import pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.parsers.recording.touches import _joined, _Loaded, _of_loads

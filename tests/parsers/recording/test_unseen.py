@@ -14,8 +14,8 @@ from recordings import COPY, KERNEL, MEMSET, recording
 from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import SECTORS, pack
-from depgraph.parsers.recording.special_memory import OrdinaryMemory
+from depgraph.parsers.recording.archive import SECTORS
+from depgraph.parsers.recording.packing import OrdinaryMemory, pack
 from depgraph.recorder import unseen
 from depgraph.recorder.module_code import find_nvdisasm
 from depgraph.recorder.unseen import (

@@ -1,4 +1,6 @@
-"""Open a trace file as a stream of bytes, whatever it is compressed with."""
+"""What a trace is read from: files, pipes, standard input, whatever they are compressed with."""
+
+from __future__ import annotations
 
 import bz2
 import gzip
@@ -6,11 +8,23 @@ import io
 import lzma
 import sys
 import zlib
-from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from depgraph.errors import TraceError
-from depgraph.trace.records import FileState, SourceFiles, unreadable
+from depgraph.trace.records import FileState, SourceFiles, Trace, unreadable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd  # noqa: PLC0414 - for others, too
+else:
+    from backports import zstd as zstd  # noqa: PLC0414
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.trace.records import Overflow, ScannedPart
 
 _MAGIC = {
     b"\xfd7zXZ\x00": "xz",
@@ -69,28 +83,9 @@ class _XzReader(io.RawIOBase):
         return True
 
 
-class _Reader(Protocol):
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
-
-    def close(self) -> None: ...
-
-
-def _decompressed(raw: io.BufferedReader, compression: str | None, path: str) -> _Reader:
-    if compression is None:
-        return raw
-    if compression == "xz":
-        return _XzReader(raw)
-    if compression == "gz":
-        return cast("_Reader", gzip.open(raw))
-    if compression == "bz2":
-        return cast("_Reader", bz2.open(raw))
-    if compression == "zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        return cast("_Reader", zstd.open(raw))
-    raise TraceError(path, f"is a {compression} archive", "unpack it first")
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "xz": _XzReader, "gz": gzip.open, "bz2": bz2.open, "zst": zstd.open
+}  # fmt: skip
 
 
 class TraceStream(io.RawIOBase):
@@ -101,24 +96,18 @@ class TraceStream(io.RawIOBase):
         self.path = "<stdin>" if path is None else str(path)
         try:
             raw = sys.stdin.buffer if path is None else path.open("rb", buffering=_BUFFER_BYTES)
-        except OSError as error:
-            raise unreadable(self.path, error) from None
-        # Standard input is something else where a test or a notebook has replaced it.
-        self._raw: io.BufferedReader = (
-            raw
-            if isinstance(raw, io.BufferedReader)
-            else io.BufferedReader(cast("io.RawIOBase", raw))
-        )
-        try:
-            head = self._raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+            # Standard input is something else where a test or a notebook has replaced it.
+            if not isinstance(raw, io.BufferedReader):
+                raw = io.BufferedReader(cast("io.RawIOBase", raw))
+            self._raw: io.BufferedReader = raw
+            head = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
         except OSError as error:
             raise unreadable(self.path, error) from None
         self.compression = compression_of(head)
-        try:
-            self._stream = _decompressed(self._raw, self.compression, self.path)
-        except TraceError:
-            self._raw.close()
-            raise
+        if self.compression is not None and self.compression not in _READERS:
+            raw.close()
+            raise TraceError(self.path, f"is a {self.compression} archive", "unpack it first")
+        self._stream: Any = raw if self.compression is None else _READERS[self.compression](raw)
         self._ahead = b""
         self._failure: TraceError | None = None
 
@@ -168,24 +157,16 @@ class TraceStream(io.RawIOBase):
         """Put a failure to read or to decode in one line; None if it is neither."""
         again = "copy or compress it again"
         if isinstance(error, EOFError):
-            return TraceError(
-                self.path, f"the {self.compression} stream ends early", f"the file was cut: {again}"
-            )
+            found = f"the {self.compression} stream ends early"
+            return TraceError(self.path, found, f"the file was cut: {again}")
         if isinstance(error, OSError) and (self.compression is None or error.errno is not None):
             return unreadable(self.path, error)
         if isinstance(error, lzma.LZMAError) and "memory" in str(error).lower():
-            return TraceError(
-                self.path,
-                f"the xz stream needs more than {_XZ_MEMORY_BYTES >> 20} MiB to unpack",
-                "compress it again with xz -6",
-            )
-        if (
-            isinstance(error, OSError | lzma.LZMAError | zlib.error | ValueError)
-            or type(error).__name__ == "ZstdError"
-        ):
-            return TraceError(
-                self.path, f"the {self.compression} stream is damaged ({error})", again
-            )
+            found = f"the xz stream needs more than {_XZ_MEMORY_BYTES >> 20} MiB to unpack"
+            return TraceError(self.path, found, "compress it again with xz -6")
+        if isinstance(error, OSError | lzma.LZMAError | zlib.error | zstd.ZstdError | ValueError):
+            found = f"the {self.compression} stream is damaged ({error})"
+            return TraceError(self.path, found, again)
         return None
 
     @property
@@ -214,7 +195,10 @@ class TraceInput:
         self._path = path
         # A pipe, like standard input, can be read only once.
         self._is_file = path is not None and not (path.is_fifo() or path.is_char_device())
-        self._state = None if self.path is None else _state_of(self.path)
+        self._state: FileState | None = None
+        if self.path is not None:
+            with suppress(OSError):  # said in words when the file is opened
+                self._state = FileState.of(self.path)
         self._opened: TraceStream | None = None
 
     @property
@@ -238,13 +222,44 @@ class TraceInput:
         """Return a stream at the start of the text; a pipe can be read once."""
         if self._is_file:
             return TraceStream(self._path)
-        if self._opened is None:
-            self._opened = TraceStream(self._path)
+        self._opened = self._opened or TraceStream(self._path)
         return self._opened
 
 
-def _state_of(path: Path) -> FileState | None:
-    try:
-        return FileState.of(path)
-    except OSError:  # said in words when the file is opened
-        return None
+def name_of(first: TraceInput, n_inputs: int) -> str:
+    """Name a trace of several inputs by the first."""
+    return first.name if n_inputs == 1 else f"{first.name} and {n_inputs - 1} more"
+
+
+class InputTrace(Trace):
+    """A trace of one or several inputs."""
+
+    def __init__(self, inputs: Sequence[TraceInput]) -> None:
+        self._inputs = inputs
+        self.sources = SourceFiles()
+        for item in inputs:
+            item.add_to(self.sources)
+        self.name = name_of(inputs[0], len(inputs))
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WholeInput:
+    """An input that is read from its beginning to its end, at once."""
+
+    source: TraceInput
+    read: Callable[[TraceStream, Overflow | None], ScannedPart]
+    input_bytes: int
+    is_one_of_several: bool = False
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read the input."""
+        with self.source.open() as stream:
+            part = self.read(stream, overflow)
+            part.bytes = self.input_bytes or stream.input_position
+        part.path = self.source.name if self.is_one_of_several else None
+        return part

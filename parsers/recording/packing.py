@@ -1,12 +1,31 @@
-"""Memory where footprints do not tell all: of modules, of nobody, and at two addresses."""
+"""A recording, from what the recorder left: its events and tables, and what footprints do not tell.
 
+That is of memory of modules, of nobody, and at two addresses.
+"""
+
+import hashlib
+import json
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.footprint.footprints import join_footprints
+from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.allocations import OF_A_MODULE
+from depgraph.parsers.recording.archive import (
+    ABOUT,
+    EVENTS,
+    FORMAT_VERSION,
+    MANIFEST,
+    MARK,
+    TABLES,
+    member_of,
+)
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
@@ -25,16 +44,111 @@ _OF_OPAQUE = {"stream", "context", "node", "order"}  # keys of an event that wha
 _ADDRESS_END = 1 << 57
 
 
+def pack(
+    path: Path,
+    about: dict[str, Any],
+    events: Sequence[dict[str, Any]],  # of kernels: where in `raw` their tables are
+    raw: NDArray[np.uint8],
+    *,
+    compress: bool = True,  # False takes a tenth of the time
+) -> None:
+    """Write a recording from what the recorder of one process has left."""
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    path.write_bytes(MARK)
+    members: dict[str, dict[str, int | str]] = {}
+    with zipfile.ZipFile(path, "a", method, compresslevel=1) as file, ThreadPoolExecutor(1) as pool:
+
+        def write(name: str, content: bytes | memoryview, **counts: int) -> None:
+            made = pool.submit(hashlib.sha256, content)
+            file.writestr(name, content)
+            digest = made.result().hexdigest()
+            members[name] = {**counts, "bytes": len(content), "sha256": digest}
+
+        write(ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
+        tables = _Tables(raw, events)
+        memory = SpecialMemory(events)
+        lines = []
+        for event in memory.seen(events):
+            launch = event.get("grid_id", 0)
+            places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
+            if any(tables.is_cut(name, *place) for name, place in places.items()):
+                event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
+            if tables.has_strays(*places["sectors"]):
+                event["strays"] = 1
+            for name, place in places.items():
+                rows = tables.rows(name, *place, launch)
+                memory.note(event, name, rows)
+                if compress and name == "sectors":  # in order they take half as much
+                    rows = rows_at(rows, np.lexsort([rows["number"], rows["block"]]))
+                if len(rows):
+                    member = member_of(name, event["number"])
+                    write(member, rows.view(np.uint8).data, rows=len(rows))
+            lines.append(json.dumps(event))
+        write(EVENTS, "\n".join(lines).encode(), rows=len(lines))
+        file.writestr(MANIFEST, json.dumps({"members": members}))
+
+
+class _Tables:
+    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one."""
+
+    def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
+        self._raw = raw
+        # By table: where the last one was, its rows by launch, and their launches in one piece.
+        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any], NDArray[np.uint32]]] = {}
+        self._launches_at: dict[tuple[int, int], set[int]] = {}
+        self._has_strays: dict[tuple[int, int], bool] = {}
+        for event in events:
+            if event.get("graph") and event.get("sectors"):
+                place = event["sectors_at"], event["sectors"]
+                self._launches_at.setdefault(place, set()).add(event["grid_id"])
+
+    def has_strays(self, at: int, n: int) -> bool:
+        """Tell whether kernels that are no nodes of a graph filled its table, too."""
+        known = self._launches_at.get((at, n))
+        if known is None:
+            return False
+        if (at, n) not in self._has_strays:
+            found = distinct(self._whole("sectors", at, n)[1])
+            self._has_strays[at, n] = not set(found[found > 0].tolist()) <= known
+        return self._has_strays[at, n]
+
+    def is_cut(self, name: str, at: int, n: int) -> bool:
+        return at + n * TABLES[name].itemsize > len(self._raw)
+
+    def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
+        if n == 0:
+            return np.empty(0, TABLES[name])
+        rows, launches = self._whole(name, at, n)
+        # As its own type: numpy would copy the launches of a graph for each of its nodes.
+        first = np.searchsorted(launches, np.uint32(launch))
+        end = np.searchsorted(launches, np.uint32(launch), "right")
+        return rows[first:end]
+
+    def _whole(self, name: str, at: int, n: int) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+        """Return the rows of all launches that share a table, by launch, and their launches."""
+        known = self._shared.get(name)
+        if known is None or known[0] != (at, n):
+            size = TABLES[name].itemsize
+            whole = min(n, max(0, len(self._raw) - at) // size)
+            rows = self._raw[at : at + whole * size].view(TABLES[name])
+            launches = np.ascontiguousarray(rows["launch"])
+            if (launches[1:] < launches[:-1]).any():
+                # NumPy sorts numbers of 16 bits in linear time.
+                is_small = int(launches.max()) < 1 << 16
+                key = launches.astype(np.uint16) if is_small else launches
+                order = np.argsort(key, kind="stable")
+                rows, launches = rows_at(rows, order), launches[order]
+            known = self._shared[name] = (at, n), rows, launches
+        return known[1], known[2]
+
+
 class SpecialMemory:
     """Notes with launches whether they touch memory of which footprints do not tell all."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         self._ordinary, self._aliases = OrdinaryMemory(events), Aliases(events)
-        self._parameters = {
-            event["number"]: bytes.fromhex(event["bytes"])
-            for event in events
-            if event["event"] == "params"
-        }
+        given = (event for event in events if event["event"] == "params")
+        self._parameters = {event["number"]: bytes.fromhex(event["bytes"]) for event in given}
 
     def seen(self, events: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield events; copies and memsets of memory at two addresses as what nobody sees into."""
@@ -84,21 +198,14 @@ def _reached_by(event: dict[str, Any]) -> Iterator[tuple[int, int]]:
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
-    """Return the starts and ends of ranges, those that touch as one."""
-    joined: list[list[int]] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1][1] = max(end, joined[-1][1])
-        else:
-            joined.append([start, end])
-    return np.array(joined, np.uint64).reshape(-1, 2).T
+    start, end = np.array([*spans], np.uint64).reshape(-1, 2).T
+    n = len(start)
+    joined = join_footprints(np.zeros(n, np.int32), np.zeros(n, np.uint8), start, end, 1)
+    return np.array([joined.start, joined.end])
 
 
 class Aliases:
-    """Memory that was mapped at two addresses at one time, at both of them.
-
-    What stands for memory of several GPUs (multicast) stands for memory that has other addresses.
-    """
+    """Memory that was mapped at two addresses at one time, or of several GPUs (multicast)."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         mapped: dict[int, tuple[int, int, int]] = {}  # by address: memory, offset, bytes
@@ -130,11 +237,10 @@ class Aliases:
 
     def hold_any_of(self, rows: NDArray[Any]) -> bool:
         """Tell whether blocks touch any of it, by their sectors and pages."""
-        if not self:
-            return False
         start, end = _spans(rows["number"])
         place = np.searchsorted(self._start, end - np.uint64(1), "right") - 1
-        return bool(((place >= 0) & (start < self._end[place])).any())
+        is_behind = place >= 0
+        return bool((start[is_behind] < self._end[place[is_behind]]).any())
 
 
 class OrdinaryMemory:
@@ -152,23 +258,20 @@ class OrdinaryMemory:
         rows = rows_at(rows, np.flatnonzero(~self._holds_whole(rows["number"])))
         for _, kind, start, end in runs_of(rows, np.zeros(len(rows), np.int32), _AT_ONCE):
             is_written = kind == WRITE
-            place = np.searchsorted(self._start, start[is_written], "right") - 1
-            if (place < 0).any() or (end[is_written] > self._end[place]).any():
+            place = np.searchsorted(self._start, start[is_written], "right")
+            if (end[is_written] > np.append(np.uint64(0), self._end)[place]).any():
                 return True
         return False
 
     def _holds_whole(self, number: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Tell which sectors and pages lie in it from their first to their last byte."""
-        if not len(self._start):
-            return np.zeros(len(number), np.bool_)
         start, end = _spans(number)
-        place = np.searchsorted(self._start, start, "right") - 1
-        found: NDArray[np.bool_] = (place >= 0) & (end <= self._end[place])
+        place = np.searchsorted(self._start, start, "right")
+        found: NDArray[np.bool_] = end <= np.append(np.uint64(0), self._end)[place]
         return found
 
 
 def _spans(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return where sectors and pages begin and end."""
     size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
     start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
     return start, start + size
