@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.inputs import TraceStream
-from depgraph.system.described import optional, text, whole
+from depgraph.system.described import optional, real, text, whole
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short
 
@@ -30,8 +31,8 @@ _LONGEST_DETAIL = 40
 _HINT = "give a file that depgraph calibrate --keep or samples/validation/measure.py wrote"
 # A memset or a copy: what it takes of an SM is not known.
 _OF_MEMORY = ((1, 1, 1), (32, 1, 1), 32, 0)
-
-
+_name = partial(text, expected="a name", longest=_LONGEST_NAME)
+_time = real(math.ulp(0.0), LONGEST_TIME, "a time in microseconds")
 _KINDS: dict[type, str] = {dict: "a table", list: "a list", str: "text"}
 
 
@@ -63,10 +64,8 @@ def measurements_of(content: object, source: Path | str) -> Measurements:
 
 
 def _measurements(content: object) -> Measurements:
-    machine, launches, programs = (
-        _part(content, name, kind)
-        for name, kind in (("machine", dict), ("launches", list), ("programs", list))
-    )
+    kinds = {"machine": dict, "launches": list, "programs": list}
+    machine, launches, programs = (_part(content, name, kind) for name, kind in kinds.items())
     found = [_program(each, launches) for each in programs if _was_measured(each)]
     if not found:
         raise _BadError("no program in it was measured")
@@ -86,9 +85,8 @@ def _measurements(content: object) -> Measurements:
 
 def _was_measured(program: object) -> bool:
     """Tell programs that ran from those that failed, and those whose kernels were not all seen."""
-    if not isinstance(program, dict) or "kernels" not in program:
-        return False
-    return all(isinstance(kernel, list) for kernel in _part(program, "kernels", list))
+    has_kernels = isinstance(program, dict) and "kernels" in program
+    return has_kernels and all(isinstance(k, list) for k in _part(program, "kernels", list))
 
 
 def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
@@ -97,11 +95,12 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
     if not 0 < len(rows) <= _MOST_KERNELS:
         raise _BadError(f"{name}: {len(rows)} kernels")
     kernels = [_kernel(row, launches, name) for row in rows]
-    edges = []
+    edges, last = [], len(rows) - 1
     for edge in _part(program, "edges", list):
         source, target = _list(edge, f"{name}: an edge", 2)
-        source = _read(source, f"{name}: an edge", whole(0, len(rows) - 1))
-        edges.append((source, _read(target, f"{name}: an edge", whole(source + 1, len(rows) - 1))))
+        source = _read(source, f"{name}: an edge", whole(0, last))
+        edges.append((source, _read(target, f"{name}: an edge", whole(source + 1, last))))
+    ahead, host = "streams_primed", "streams_host"
     return MeasuredProgram(
         name=name,
         kind=_read(_part(program, "kind", str), f"{name}: kind", _name),
@@ -112,13 +111,9 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
         # then graphs of many roots wait for each other's leaves.
         serial=min(_median(program, name, "serial"), _median(program, name, "serial_primed")),
         parallel=min(_median(program, name, "parallel"), _median(program, name, "parallel_primed")),
-        streams=_median_if_any(program, name, "streams"),
-        streams_ahead=_median_if_any(program, name, "streams_primed"),
-        streams_host=(
-            _read(program["streams_host"], f"{name}: streams_host", _time)
-            if "streams_host" in program
-            else None
-        ),
+        streams=_median(program, name, "streams") if "streams" in program else None,
+        streams_ahead=_median(program, name, ahead) if ahead in program else None,
+        streams_host=_read(program[host], f"{name}: {host}", _time) if host in program else None,
     )
 
 
@@ -134,23 +129,16 @@ def _kernel(row: object, launches: list[Any], program: str) -> MeasuredKernel:
     grid, block = _sizes(grid, f"{where}: grid"), _sizes(block, f"{where}: block")
     if math.prod(grid) > _MOST_BLOCKS or math.prod(block) > _MOST_THREADS:
         raise _BadError(f"{where}: {math.prod(grid)} blocks of {math.prod(block)} threads")
-    shared = [
-        _read(v, f"{where}: shared memory", whole(0, _MOST_SHARED_BYTES)) for v in (static, dynamic)
-    ]
-    return MeasuredKernel(
-        str(name), grid, block, _read(registers, f"{where}: registers", whole(0, _MOST_REGISTERS)),
-        sum(shared), time, number,
-    )  # fmt: skip
+    of_a_thread = _read(registers, f"{where}: registers", whole(0, _MOST_REGISTERS))
+    most = whole(0, _MOST_SHARED_BYTES)
+    shared = sum(_read(part, f"{where}: shared memory", most) for part in (static, dynamic))
+    return MeasuredKernel(str(name), grid, block, of_a_thread, shared, time, number)
 
 
 def _median(program: dict[str, Any], where: str, name: str) -> float:
     """Return the median of times, which are the median, the least and the ninth decile."""
     what = f"{where}: {name}"
     return float(_read(_list(program.get(name), what, 1)[0], what, _time))
-
-
-def _median_if_any(program: dict[str, Any], where: str, name: str) -> float | None:
-    return _median(program, where, name) if name in program else None
 
 
 def _part(table: object, name: str, kind: type) -> Any:
@@ -175,13 +163,3 @@ def _read(value: object, what: str, reader: Reader) -> Any:
         return reader(value)
     except ValueError as error:
         raise _BadError(f"{what} is not {error}") from None
-
-
-def _time(value: object) -> float:
-    if type(value) not in (int, float) or not 0 < value <= LONGEST_TIME:  # type: ignore[operator]
-        raise ValueError("a time in microseconds")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _name(value: object) -> str:
-    return text(value, "a name", _LONGEST_NAME)

@@ -34,7 +34,6 @@ _GPU_TYPES = {*range(_COMPUTES, _COLLECTIVE + 1)}  # COMP_NODE to COMM_COLL_NODE
 _NUMBERS = (27, 13, 11, 9, 7, 3)  # of AttributeProto: bool, 64 and 32 bits, double
 _NS_PER_US = 1000.0
 _IN_UNIT, _EXACT = "duration_", "duration_us"  # as depgraph's own export has them
-_ROUNDED = "times are whole microseconds, as the schema has them"
 
 
 def is_chakra(head: bytes) -> bool:
@@ -77,7 +76,7 @@ def read_chakra(path: Path) -> KernelProfile:
         began = int(start) if has_starts else None
         columns.add(name, duration, began, kernel=number, stream=stream_number)
     if is_rounded:
-        columns.notes.append(_ROUNDED)
+        columns.notes.append("times are whole microseconds, as the schema has them")
     return columns.profile("chakra", hint=HINT)
 
 
@@ -106,14 +105,8 @@ def _nodes(path: Path) -> Iterator[_Node]:
 
 
 def _node(fields: Fields) -> _Node:
-    return _Node(
-        place=_number(fields, _ID),
-        name=_text(fields),
-        type=_number(fields, _TYPE),
-        start=_number(fields, _START),
-        duration=_number(fields, _DURATION),
-        attributes=_attributes(fields),
-    )
+    place, kind, start, duration = (_number(fields, n) for n in (_ID, _TYPE, _START, _DURATION))
+    return _Node(place, _text(fields, _NAME), kind, start, duration, _attributes(fields))
 
 
 def _message(stream: io.BufferedIOBase) -> bytes | None:
@@ -171,20 +164,16 @@ def _number(node: Fields, field: int) -> int:
     return value
 
 
-def _text(node: Fields) -> str:
-    value = node.get(_NAME, [b""])[-1]
+def _text(node: Fields, field: int) -> str:
+    value = node.get(field, [b""])[-1]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
 def _attributes(node: Fields) -> dict[str, int | float]:
-    """Return the numbers among the attributes of a node, by name."""
     found: dict[str, int | float] = {}
     for attribute in node.get(_ATTRIBUTE, []):
         fields = _fields(attribute) if isinstance(attribute, bytes) else {}
-        name = fields.get(1, [b""])[-1]
-        for kind in _NUMBERS:
-            for value in fields.get(kind, []):
-                if isinstance(name, bytes):
-                    number = struct.unpack("<d", value)[0] if isinstance(value, bytes) else value
-                    found[name.decode("utf-8", "replace")] = number
+        for value in (value for kind in _NUMBERS for value in fields.get(kind, [])):
+            number = struct.unpack("<d", value)[0] if isinstance(value, bytes) else value
+            found[_text(fields, 1)] = number
     return found

@@ -42,16 +42,15 @@ _SUMMARIES = (
     ({"Correlation_Id", "Start_Timestamp"}, "another table of rocprofv3", rocprof.HINT),
     ({"Kernel", "Correlation_ID"}, "an nvprof table of metrics or events", NVPROF.hint),
 )
-_PLAIN_TEXT = (
-    (re.compile(r"^\s*Start \(\w+\)\s+Duration \(\w+\)\s+CorrId"), NSYS.hint),
-    (re.compile(r"^\s*Time \(%\)\s+Total Time \(\w+\)"), NSYS.hint),
-    (re.compile(r"^\s*Start\s+Duration\s+Grid Size\s+Block Size"), NVPROF.hint),
-    (re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls"), NVPROF.hint),
-)
-_MESSAGES = (
-    (re.compile(r"does not contain CUDA (?:trace|kernel) data"), nsys_sqlite.HINT),
-    (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), ncu.HINT),
-    (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), NVPROF.hint),
+_NO_CSV, _NO_KERNEL = "is a table for people, not CSV", "says that no kernel was recorded"
+_TEXTS = (
+    (re.compile(r"^\s*Start \(\w+\)\s+Duration \(\w+\)\s+CorrId"), _NO_CSV, NSYS.hint),
+    (re.compile(r"^\s*Time \(%\)\s+Total Time \(\w+\)"), _NO_CSV, NSYS.hint),
+    (re.compile(r"^\s*Start\s+Duration\s+Grid Size\s+Block Size"), _NO_CSV, NVPROF.hint),
+    (re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls"), _NO_CSV, NVPROF.hint),
+    (re.compile(r"does not contain CUDA (?:trace|kernel) data"), _NO_KERNEL, nsys_sqlite.HINT),
+    (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), _NO_KERNEL, ncu.HINT),
+    (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), _NO_KERNEL, NVPROF.hint),
 )
 _HEADERS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("nsys-csv", NSYS.recognises),
@@ -69,12 +68,8 @@ _READERS: dict[str, Callable[[Path], KernelProfile | BlockProfile]] = {
     "own-csv": own_tables.read_csv_table,
     "own-parquet": own_tables.read_parquet_table,
 }
-_REPORT_SUFFIXES = {
-    ".nsys-rep": nsys_sqlite.HINT,
-    ".qdrep": nsys_sqlite.HINT,
-    ".qdstrm": nsys_sqlite.HINT,
-    ".ncu-rep": ncu.HINT,
-}
+_REPORT_SUFFIXES = dict.fromkeys((".nsys-rep", ".qdrep", ".qdstrm"), nsys_sqlite.HINT)
+_REPORT_SUFFIXES[".ncu-rep"] = ncu.HINT
 ANY_HINT = (
     "give a PyTorch profiler trace, nsys cuda_gpu_trace CSV or SQLite, CSV of ncu, nvprof or "
     "rocprofv3, a GPGPU-Sim or Accel-Sim log, or a table with columns kernel,duration_us"
@@ -142,20 +137,17 @@ def _read(path: Path) -> KernelProfile | BlockProfile:
 
 def sniff(head: Head) -> str:
     """Return the format of a file; what has no time of single kernels is refused, and why."""
-    binary = _binary_format(head)
-    if binary is not None:
+    if (binary := _binary_format(head)) is not None:
         return binary
     text = head.text
-    stripped = text.lstrip()
-    if not stripped:
+    if not (stripped := text.lstrip()):
         raise ProfileError(head.path, "the file is empty", ANY_HINT)
     if stripped[0] in "{[":
         return "kineto"
     refusal: ProfileError | None = None
     first_row = True
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        found = _line_format(line, first_row=first_row)
-        if found is not None:
+        if (found := _line_format(line, first_row=first_row)) is not None:
             return found
         refusal = refusal or _refusal(head.path, line, number)
         first_row = first_row and (not line.strip() or line.startswith("#"))
@@ -169,9 +161,8 @@ def sniff(head: Head) -> str:
 def _binary_format(head: Head) -> str | None:
     if head.raw.startswith((_SQLITE, _PARQUET)):
         if head.compression is not None:
-            raise ProfileError(
-                head.path, f"is {head.compression}-compressed", "unpack it: this is no text"
-            )
+            found = f"is {head.compression}-compressed"
+            raise ProfileError(head.path, found, "unpack it: this is no text")
         return "nsys-sqlite" if head.raw.startswith(_SQLITE) else "own-parquet"
     if chakra.is_chakra(head.raw):
         return "chakra"
@@ -184,14 +175,10 @@ def _binary_format(head: Head) -> str | None:
 
 
 def _line_format(line: str, *, first_row: bool) -> str | None:
-    for name, recognises in _HEADERS:
-        if recognises(line):
-            return name
-    if first_row and own_tables.layout_of(cells_of(line)) is not None:
+    known = next((name for name, recognises in _HEADERS if recognises(line)), None)
+    if known is None and first_row and own_tables.layout_of(cells_of(line)) is not None:
         return "own-csv"
-    if _SIMULATOR.search(line):
-        return "simlog"
-    return None
+    return known or ("simlog" if _SIMULATOR.search(line) else None)
 
 
 def _refusal(path: Path, line: str, number: int) -> ProfileError | None:
@@ -199,11 +186,7 @@ def _refusal(path: Path, line: str, number: int) -> ProfileError | None:
     for columns, found, hint in _SUMMARIES:
         if columns <= names:
             return ProfileError(path, f"is {found}", hint, line=number)
-    for patterns, found in (
-        (_PLAIN_TEXT, "is a table for people, not CSV"),
-        (_MESSAGES, "says that no kernel was recorded"),
-    ):
-        for pattern, hint in patterns:
-            if pattern.search(line):
-                return ProfileError(path, found, hint, line=number)
+    for pattern, found, hint in _TEXTS:
+        if pattern.search(line):
+            return ProfileError(path, found, hint, line=number)
     return None

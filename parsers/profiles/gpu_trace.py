@@ -21,8 +21,8 @@ from depgraph.parsers.profiles.source import (
     exact_bytes,
     header_of,
     integer,
-    nanoseconds,
     open_text,
+    time_in,
     time_unit,
 )
 
@@ -50,10 +50,8 @@ class Dialect:
     def recognises(self, line: str) -> bool:
         """Whether a line is the header of this table."""
         needed = [self.headings[column] for column in ("start", "duration", "grid x", "name")]
-        if not all(heading in line for heading in needed):
-            return False
-        header = header_of(line)
-        return all(heading in header for heading in needed)
+        is_near = all(heading in line for heading in needed)  # most lines are not
+        return is_near and {*needed} <= {*header_of(line).names}
 
     def read(self, path: Path) -> KernelProfile:
         """Read the kernels, memsets and copies of the first such table in a file."""
@@ -74,10 +72,8 @@ class Dialect:
                     columns.skipped["unfinished last lines"] += 1
                 else:
                     ended = not table.add(number, line)
-        columns.notes += [
-            f"shared memory is rounded in units of {unit}: not used"
-            for unit in sorted(table.rounded)
-        ]
+        for unit in sorted(table.rounded):
+            columns.notes.append(f"shared memory is rounded in units of {unit}: not used")
         return columns.profile(self.format, hint=self.hint)
 
 
@@ -144,8 +140,6 @@ def _find_table(
 
 
 class _Table:
-    """The header of a table, ready to read rows."""
-
     def __init__(self, dialect: Dialect, header: Header, columns: KernelColumns) -> None:
         self.rows_seen = 0
         self.rounded: set[str] = set()
@@ -176,31 +170,26 @@ class _Table:
     def _cell(self, cells: list[str], column: str) -> str:
         return self._header.cell(cells, self._dialect.headings[column])
 
-    def _unit(self, column: str) -> str:
-        return self._header.unit(self._dialect.headings[column])
+    def _number(self, cells: list[str], column: str) -> tuple[Decimal | None, str]:
+        heading = self._dialect.headings[column]
+        return decimal(self._header.cell(cells, heading)), self._header.unit(heading)
 
     def _integer(self, cells: list[str], column: str) -> int | None:
         return integer(self._cell(cells, column))
 
     def _time(self, cells: list[str], column: str) -> Decimal | None:
-        value, unit = decimal(self._cell(cells, column)), time_unit(self._unit(column))
-        return None if value is None or unit is None else nanoseconds(value, unit)
+        return time_in(*self._number(cells, column))
 
     def _bytes(self, cells: list[str], column: str) -> int | None:
-        value, unit = decimal(self._cell(cells, column)), self._unit(column)
-        if value is None:
-            return None
-        size = exact_bytes(value, unit, self._dialect.kilo)
-        if size is None:
+        value, unit = self._number(cells, column)
+        size = None if value is None else exact_bytes(value, unit, self._dialect.kilo)
+        if value is not None and size is None:
             self.rounded.add(unit)
         return size
 
     def _add_operation(self, cells: list[str]) -> None:
-        duration, start = self._time(cells, "duration"), self._time(cells, "start")
-        measured = (
-            None if duration is None else float(duration),
-            None if start is None else round(start),
-        )
+        time, start = self._time(cells, "duration"), self._time(cells, "start")
+        measured = None if time is None else float(time), None if start is None else round(start)
         name, mark = self._cell(cells, "name"), None
         if self._dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
             name = name[: mark.start()]
@@ -211,8 +200,7 @@ class _Table:
             correlation = self._integer(cells, "correlation")
             if correlation is None and mark:
                 correlation = int(mark[1])
-            launch = self._launches[text]
-            self._columns.add(name, *measured, correlation=correlation, **launch)
+            self._columns.add(name, *measured, correlation=correlation, **self._launches[text])
         elif _MEMORY.search(name):
             self._columns.memory.add(name, *measured, **self._place(cells))
 
@@ -225,7 +213,6 @@ class _Table:
         }
 
     def _launch(self, cells: list[str]) -> dict[str, Any]:
-        """Read the columns that are the same whenever a kernel is launched the same way."""
         if device := _DEVICE.fullmatch(self._cell(cells, "device")):
             self._columns.device_names[int(device["number"])] = device["name"]
         return {

@@ -19,7 +19,6 @@ OP, MODULE, LINE, RANGE, BACKWARD = range(5)
 Call = tuple[int, int]  # process and correlation id
 _FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
 _MODULE = "nn.Module: "
-_STEP = "ProfilerStep#"
 # How frameworks and people name the steps of a loop: "ProfilerStep#3", "step 12", "iteration_7".
 _A_STEP = re.compile(
     r"(?:.*[^a-z])?(?:profilerstep|step|iter|iteration|batch)[ _#:=-]*\d+\Z", re.IGNORECASE
@@ -78,13 +77,14 @@ class HostSpans:
         if number is not None and len(self._op_of_id) < MOST_SPANS:
             self._op_of_id[number] = self._names.kept(name)
 
-    def add_forward(self, sequence: int, start: int, thread: object) -> None:
-        """Note an operator that has a backward pass, by PyTorch's sequence number."""
-        self._calls[thread].append((start, (_FORWARD, sequence)))
-
-    def add_backward(self, sequence: int, start: int, end: int, thread: object) -> None:
-        """Note the backward pass of the operator of a sequence number."""
-        self._add(BACKWARD, str(sequence), start, end, thread)
+    def add_pass(
+        self, sequence: int, start: int, end: int, thread: object, *, is_forward: bool
+    ) -> None:
+        """Note an operator with a backward pass, or that, by PyTorch's sequence number."""
+        if is_forward:
+            self._calls[thread].append((start, (_FORWARD, sequence)))
+        else:
+            self._add(BACKWARD, str(sequence), start, end, thread)
 
     def add_python(self, name: str, start: int, end: int, thread: object) -> None:
         """Note a call of a Python function, if it is a module or of the program itself."""
@@ -97,16 +97,12 @@ class HostSpans:
         self, name: str, start: int, end: int, thread: object, process: int = UNKNOWN
     ) -> None:
         """Note an annotation or an NVTX range; those that PyTorch makes of operators are such."""
-        found = _OP_OF_NVTX.fullmatch(name)
-        if (
-            _A_STEP.match(name)
-            and len(self._steps) < MOST_STEPS
-            and -_LATEST < start <= end < _LATEST
-        ):
+        is_timed = -_LATEST < start <= end < _LATEST
+        if is_timed and len(self._steps) < MOST_STEPS and _A_STEP.match(name):
             self._steps.append(Step(self._names.kept(name), start, end, process))
-        if found is not None:
+        if found := _OP_OF_NVTX.fullmatch(name):
             self._add(OP, found["op"], start, end, thread)
-        elif not name.startswith(_STEP):
+        elif not name.startswith("ProfilerStep#"):
             self._add(RANGE, name, start, end, thread)
 
     def marked_steps(self, origin: int) -> tuple[Step, ...]:
@@ -154,8 +150,7 @@ class HostSpans:
                 if stack not in known:
                     known[stack] = _site_of(stack)
                 found.setdefault(key, known[stack])
-                sequences = [int(s.name) for s in around if s.kind == BACKWARD]
-                if sequences:
+                if sequences := [int(s.name) for s in around if s.kind == BACKWARD]:
                     backward[key] = sequences[-1]
         for key, sequence in backward.items():  # they have what only the forward pass shows
             site, forward = found[key], found.get((_FORWARD, sequence), NOWHERE)
@@ -165,7 +160,6 @@ class HostSpans:
 
 
 def _site_of(stack: tuple[tuple[int, str], ...]) -> Site:
-    """Return the site of a call from what it lies within, outermost first."""
     names: dict[int, list[str]] = defaultdict(list)
     for kind, name in stack:
         # PyTorch records some annotations twice.

@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,13 @@ ROCPROF_HINT = (
     "kernel_trace.csv"
 )
 _NEAR_END = 12
-_EVENTS = "traceEvents"
 
 
 class ChromeTrace:
     """The events of a Chrome trace, as a stream from pieces of text of any size.
 
-    Numbers with a fraction become `Decimal`, since time stamps have more digits than a float;
-    numbers that are not finite become None, unquoted ``inf`` and ``nan`` included.
-
-    A value of more than 16 million characters is read member by member; texts of that size, and
-    members beyond the first thousand, are left out of it. Memory stays bounded whatever the file.
+    Numbers with a fraction become `Decimal`, since time stamps have more digits than a float; those
+    that are not finite None. Of values of more than 16 million characters small members are kept.
     """
 
     def __init__(self, path: Path, chunks: Iterator[str]) -> None:
@@ -50,13 +48,10 @@ class ChromeTrace:
         self._lines_before = 0
         self._ended = False
         self._repair = False
-        self._decode = json.JSONDecoder(
-            parse_float=Decimal, parse_constant=lambda _: None, strict=False
-        ).raw_decode
-        self._decode_any_number = json.JSONDecoder(
-            parse_float=_any_number, parse_int=_any_number, parse_constant=lambda _: None,
-            strict=False,
-        ).raw_decode  # fmt: skip
+        decoder = partial(json.JSONDecoder, parse_constant=lambda _: None, strict=False)
+        self._decode = decoder(parse_float=Decimal).raw_decode
+        any_number = decoder(parse_float=_any_number, parse_int=_any_number)
+        self._decode_any_number = any_number.raw_decode
 
     def events(self) -> Iterator[object]:
         """Yield every member of the list of events; a text that merely ends early sets `cut_at`."""
@@ -69,21 +64,16 @@ class ChromeTrace:
         except _TextEndedError:
             self.cut_at = self._line(len(self._text))
         else:
-            self._refuse_more()
-
-    def _refuse_more(self) -> None:
-        try:
-            self._next_character()
-        except _TextEndedError:
-            return
-        found = "goes on behind the end of its JSON document"
-        raise self._refused(found, "keep one profile per file")
+            with suppress(_TextEndedError):
+                self._next_character()
+                found = "goes on behind the end of its JSON document"
+                raise self._refused(found, "keep one profile per file")
 
     def _object(self) -> Iterator[object]:
         self._position += 1
         while self._next_character(_SEPARATORS) != "}":
             key = self._key()
-            if key == _EVENTS and self._next_character() == "[":
+            if key == "traceEvents" and self._next_character() == "[":
                 yield from self._members()
             elif str(key).startswith("rocprofiler"):
                 raise ProfileError(self._path, f"is {ROCPROF}", ROCPROF_HINT)
@@ -142,9 +132,8 @@ class ChromeTrace:
                     return value
 
     def _is_unfinished(self, error: json.JSONDecodeError) -> bool:
-        return (
-            error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _NEAR_END
-        )
+        is_near_end = error.pos >= len(self._text) - _NEAR_END
+        return is_near_end or error.msg.startswith("Unterminated string")
 
     def _large_value(self, depth: int) -> object:
         """Read a value member by member; keep of it what is small."""
@@ -213,9 +202,8 @@ class ChromeTrace:
         return 1 + self._lines_before + self._text.count("\n", 0, position)
 
     def _damaged(self, position: int | None = None) -> ProfileError:
-        return self._refused(
-            "the JSON is damaged", "copy the file again, or profile again", position
-        )
+        hint = "copy the file again, or profile again"
+        return self._refused("the JSON is damaged", hint, position)
 
     def _too_deep(self) -> ProfileError:
         return self._refused("the JSON is nested too deep for a profile", "profile again")

@@ -61,10 +61,8 @@ def _sizes(values: Sequence[Sequence[Any] | None]) -> NDArray[np.int32]:
 
 
 def _objects(values: Sequence[object]) -> NDArray[np.object_]:
-    found = np.full(len(values), UNKNOWN, np.object_)
-    for row, value in enumerate(values):
-        if value is not None:
-            found[row] = value
+    found = np.empty(len(values), np.object_)
+    found[:] = [UNKNOWN if value is None else value for value in values]
     return found
 
 
@@ -107,17 +105,10 @@ class KernelColumns:
         self._flush()
         return len(self._names)
 
-    @property
-    def n_unusable(self) -> int:
-        """How many were left out for their durations."""
-        self._flush()
-        return sum(self.skipped[reason] for reason in _UNUSABLE)
-
     def add(self, name: str, duration: float | None, start: int | None = None, **row: Any) -> None:
         """Add a kernel; `row` has cells of `extend`."""
-        self._rows.append(
-            {"name": self._spelled(name), "duration": duration, "start": start, **row}
-        )
+        spelled = self._spelled(name)
+        self._rows.append({"name": spelled, "duration": duration, "start": start, **row})
         if len(self._rows) >= _ROWS_AT_ONCE:
             self._flush()
 
@@ -178,31 +169,25 @@ class KernelColumns:
         hint: str = "",
         **more: Any,
     ) -> KernelProfile:
-        """Put the kernels in launch order; `more` goes to `KernelProfile`.
-
-        They are ordered by kernel number where all have one, else by process and correlation
-        id, else by start, else as listed. `start_origin` is added to all starts. Where there is no
-        kernel `hint` says what to do.
-        """
+        """Put the kernels in launch order; `hint` says what to do where there is none."""
         memory = self._memory
-        if memory is not None and (unusable := memory.n_unusable):
-            self.skipped[_UNUSABLE_MEMORY] += unusable
+        if memory is not None:
+            memory._flush()  # noqa: SLF001 - it is one of these
+            self.skipped[_UNUSABLE_MEMORY] += sum(memory.skipped[reason] for reason in _UNUSABLE)
+            self.skipped = +self.skipped
         if not len(self):
             reasons = ", ".join(f"{what}: {count}" for what, count in sorted(self.skipped.items()))
             found = "no kernel with a time" + (f" ({reasons})" if reasons else "")
             raise ProfileError(self._path, found, hint)
         origin = start_origin % _TIME_LIMIT
-        columns = {
-            column: np.concatenate([part[column] for part in self._parts])
-            for column in self._parts[0]
-        }
+        parts = self._parts
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         start = columns.pop("start")
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
         columns["shared_bytes"] = _shared(columns)
         calls = list(zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True))
-        called = map(self._called.get, calls)
-        issued = [UNKNOWN if time is None else time + origin for time in called]
-        columns["issued"] = np.array(issued, np.int64)
+        issued = (self._called.get(call, UNKNOWN - origin) + origin for call in calls)
+        columns["issued"] = np.array([*issued], np.int64)
         columns["site"], sites = self.host.sites(calls, columns.pop("op_number"))
         known: dict[str, Any] = {
             name: None if np.all(column == UNKNOWN) else column for name, column in columns.items()
@@ -251,10 +236,8 @@ class KernelColumns:
             return np.argsort(time, kind="stable")
         shared = len(self) - len({*zip(process.tolist(), correlation.tolist(), strict=True)})
         if shared:
-            self.notes.append(
-                "kernels that share a correlation id with another (CUDA graphs), ordered by start "
-                f"among themselves: {shared}"
-            )
+            found = "kernels that share a correlation id with another (CUDA graphs)"
+            self.notes.append(f"{found}, ordered by start among themselves: {shared}")
         # Ids of two processes do not compare: the process whose first kernel is first goes first.
         _, member = np.unique(process, return_inverse=True)
         first = np.full(len(self), np.iinfo(np.int64).max)

@@ -6,6 +6,7 @@ keeps, and which are all that CUDA sees.
 
 from __future__ import annotations
 
+import operator
 from decimal import Decimal
 from math import prod
 from pathlib import Path
@@ -45,12 +46,12 @@ def read_kineto(path: Path) -> KernelProfile:
     """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
     trace, store = _opened(path)
     columns = KernelColumns(path)
-    of_rocprof = 0
+    of_rocprof = False
     for event in trace.events():
         if not isinstance(event, dict):
             columns.skipped["events that are no JSON object"] += 1
         elif not _add(columns, event):
-            of_rocprof += {"BeginNs", "EndNs"} <= arguments_of(event).keys()
+            of_rocprof |= {"BeginNs", "EndNs"} <= arguments_of(event).keys()
     if of_rocprof and not len(columns):
         raise ProfileError(path, f"is {ROCPROF}", ROCPROF_HINT)
     if trace.passed_over:
@@ -59,11 +60,12 @@ def read_kineto(path: Path) -> KernelProfile:
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", HINT)
     if trace.cut_at is not None:
-        columns.notes.append(
-            f"the file ends early, on line {trace.cut_at}: kernels beyond it are missing"
-        )
+        found = f"the file ends early, on line {trace.cut_at}"
+        columns.notes.append(f"{found}: kernels beyond it are missing")
         columns.skipped["unfinished ends of file"] += 1
-    columns.rank = _rank(trace.properties)
+    distributed = trace.properties.get("distributedInfo")
+    rank = whole(distributed.get("rank")) if isinstance(distributed, dict) else None
+    columns.rank = rank if rank is not None and 0 <= rank < _MOST_RANKS else None
     return columns.profile(
         "kineto",
         start_origin=whole(trace.properties.get("baseTimeNanoseconds")) or 0,
@@ -132,10 +134,8 @@ def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
         known = arguments_of(event)
         host.add_op(name, *where, whole(known.get("External id")))
         sequence, forward = whole(known.get("Sequence number")), known.get("Fwd thread id")
-        if sequence is not None and forward == 0:
-            host.add_forward(sequence, start, thread_of(event))
-        elif sequence is not None and forward is not None:
-            host.add_backward(sequence, *where)
+        if sequence is not None and forward is not None:
+            host.add_pass(sequence, *where, is_forward=forward == 0)
     elif category == _PYTHON:
         host.add_python(name, *where)
     else:
@@ -144,11 +144,8 @@ def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
 
 def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
     name, duration = event.get("name"), exact_number(event.get("dur"))
-    return (
-        name if isinstance(name, str) else "",
-        None if duration is None else float(nanoseconds(duration, "us")),
-        time_of(event, "ts"),
-    )
+    time = None if duration is None else float(nanoseconds(duration, "us"))
+    return name if isinstance(name, str) else "", time, time_of(event, "ts")
 
 
 def _place(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -174,14 +171,7 @@ def _launch(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rank(properties: dict[str, Any]) -> int | None:
-    distributed = properties.get("distributedInfo")
-    rank = whole(distributed.get("rank")) if isinstance(distributed, dict) else None
-    return rank if rank is not None and 0 <= rank < _MOST_RANKS else None
-
-
 def _devices(properties: dict[str, Any], columns: KernelColumns) -> dict[int, int]:
-    """Note the names of the devices; return how many SMs each has."""
     devices = properties.get("deviceProperties")
     sms: dict[int, int] = {}
     for device in devices if isinstance(devices, list) else []:
@@ -224,7 +214,6 @@ MEMORY_HINT = (
     "profile_memory=True, with_stack=True), from the program's start, and write it with "
     "prof.export_chrome_trace(...)"
 )
-_ALLOCATOR = "[memory]"
 _CUDA = 1  # of the device types of PyTorch
 _MOST_EVENTS = 1 << 24
 _ADDRESS_END = 1 << 57
@@ -293,35 +282,32 @@ class _MemoryReader:
         elif correlation is not None and category == "kernel":
             name = event.get("name")
             known = name if isinstance(name, str) else ""
-            grid, block = sizes(found.get("grid")), sizes(found.get("block"))
-            self._kernels.append((correlation, known, grid, block))
+            sized = sizes(found.get("grid")), sizes(found.get("block"))
+            self._kernels.append((correlation, known, *sized))
         elif category in SPANS:
             add_span(self._host, category, event)
-        elif event.get("name") == _ALLOCATOR and len(self.changes) < _MOST_EVENTS:
-            change = _change_of(found)
-            if change is not None:
-                self._host.add_call((UNKNOWN, len(self.changes)), time, thread_of(event))
-                self.changes.append((time, *change))
-                self._processes.add(whole(event.get("pid")) or 0)
+        elif event.get("name") != "[memory]" or len(self.changes) >= _MOST_EVENTS:
+            return
+        elif (change := _change_of(found)) is not None:
+            self._host.add_call((UNKNOWN, len(self.changes)), time, thread_of(event))
+            self.changes.append((time, *change))
+            self._processes.add(whole(event.get("pid")) or 0)
 
     def finish(self) -> MemoryProfile:
         n = len(self.changes)
-        calls = [(UNKNOWN, number) for number in range(n)]
-        site, sites = self._host.sites(calls, np.full(n, UNKNOWN))
+        site, sites = self._host.sites([(UNKNOWN, i) for i in range(n)], np.full(n, UNKNOWN))
+        places = (sites[at] if sites else NOWHERE for at in site)
         changes = [
-            Change(*change, sites[site[i]] if sites else NOWHERE)
-            for i, change in enumerate(self.changes)
+            Change(*change, place) for change, place in zip(self.changes, places, strict=True)
         ]
         launches = [
             Launch(self._called[correlation], name, grid, block)
             for correlation, name, grid, block in self._kernels
             if correlation in self._called
         ]
-        return MemoryProfile(
-            sorted(launches, key=lambda launch: launch.called),
-            sorted(changes, key=lambda change: change.time),
-            frozenset(self._processes),
-        )
+        by_time = operator.itemgetter(0)
+        launches, changes = sorted(launches, key=by_time), sorted(changes, key=by_time)
+        return MemoryProfile(launches, changes, frozenset(self._processes))
 
 
 def _change_of(arguments: dict[str, Any]) -> tuple[int, int, int | None] | None:

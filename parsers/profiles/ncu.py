@@ -15,8 +15,8 @@ from depgraph.parsers.profiles.source import (
     exact_bytes,
     header_of,
     integer,
-    nanoseconds,
     open_text,
+    time_in,
     time_unit,
 )
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from depgraph.timing.profile import KernelProfile
-    from depgraph.trace.records import Dim3
 
 HINT = (
     "write it with: ncu --csv --page raw --print-units base --import REPORT.ncu-rep, the report "
@@ -63,18 +62,14 @@ class _Kernel:
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def number(self, *names: str) -> tuple[Decimal | None, str]:
-        for name in names:
-            if name in self.metrics:
-                value, unit = self.metrics[name]
-                return self.numbers.decimal(value), unit
-        return None, ""
+        value, unit = next((self.metrics[name] for name in names if name in self.metrics), ("", ""))
+        return self.numbers.decimal(value), unit
 
     def whole(self, *names: str) -> int | None:
         value, _ = self.number(*names)
         return int(value) if value is not None and value == int(value) else None
 
     def share(self, name: str) -> int | None:
-        """Return a metric in percent as hundredths of one, no more than all."""
         value, unit = self.number(name)
         return None if value is None or unit != "%" else min(round(100 * value), 10_000)
 
@@ -107,9 +102,8 @@ def is_ncu_header(line: str) -> bool:
     if "ID" not in line or "Kernel Name" not in line:
         return False
     header = header_of(line)
-    if "Metric Name" in header and "Metric Value" not in header:
-        return False
-    return "ID" in header and "Kernel Name" in header
+    has_values = "Metric Value" in header or "Metric Name" not in header
+    return has_values and "ID" in header and "Kernel Name" in header
 
 
 class _Reader:
@@ -168,13 +162,13 @@ class _Reader:
 
 def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
     duration, unit = kernel.number(*_DURATION)
-    short_unit = time_unit(unit)
-    if duration is not None and short_unit is None:
+    time = time_in(duration, unit)
+    if duration is not None and time is None:
         columns.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
     identity = kernel.identity
     columns.add(
         identity.get("Kernel Name", ""),
-        None if duration is None or not short_unit else float(nanoseconds(duration, short_unit)),
+        None if time is None else float(time),
         grid=_triple(identity.get("Grid Size", "")) or [kernel.whole(name) for name in _GRID],
         block=_triple(identity.get("Block Size", "")) or [kernel.whole(name) for name in _BLOCK],
         registers=kernel.whole(*_REGISTERS),
@@ -189,6 +183,6 @@ def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
     )
 
 
-def _triple(text: str) -> Dim3 | None:
+def _triple(text: str) -> list[int] | None:
     match = _TRIPLE.fullmatch(text)
-    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+    return [*map(int, match.groups())] if match else None

@@ -62,21 +62,15 @@ _STEPS_BETWEEN_LOOKS = 10_000
 
 
 def read_nsys_sqlite(path: Path) -> KernelProfile:
-    """Read the kernels of all devices and processes; columns that are missing stay unknown.
-
-    The file may come from anywhere: only its tables are read, no view or virtual table is, nothing
-    in its schema is run, and there are limits on time and on the size of a row.
-    """
+    """Read the kernels of all devices and processes from a file that may come from anywhere."""
     for suffix in ("-wal", "-journal"):
         beside = path.with_name(path.name + suffix)
         if beside.exists() and beside.stat().st_size:
-            raise ProfileError(
-                path, f"is not complete: {beside.name} holds changes to it", "export it again"
-            )
+            found = f"is not complete: {beside.name} holds changes to it"
+            raise ProfileError(path, found, "export it again")
+    address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
     try:
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True
-        )
+        connection = sqlite3.connect(address, uri=True)
     except sqlite3.Error as error:
         raise ProfileError(path, f"SQLite cannot open it ({error})") from None
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -96,12 +90,11 @@ def read_nsys_sqlite(path: Path) -> KernelProfile:
 def _refusal(path: Path, error: Exception) -> ProfileError:
     code = getattr(error, "sqlite_errorcode", None)
     if code == sqlite3.SQLITE_INTERRUPT:
-        return ProfileError(
-            path, "takes longer to read than any sound file of its size", "copy or export it again"
-        )
+        found = "takes longer to read than any sound file of its size"
+        return ProfileError(path, found, "copy or export it again")
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
-        most = f"{_LARGEST_ROW >> 20} MiB"
-        return ProfileError(path, f"holds a row of more than {most}", "export it again")
+        found = f"holds a row of more than {_LARGEST_ROW >> 20} MiB"
+        return ProfileError(path, found, "export it again")
     return ProfileError(path, f"SQLite cannot read it ({error})", "copy or export it again")
 
 
@@ -127,10 +120,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
         ((graphs,),) = _select(connection, ["count(*)"], _GRAPH_TABLE)
     if graphs:
         columns.skipped["CUDA graph launches recorded as a whole"] = graphs
-        columns.notes.append(
-            f"{graphs} CUDA graph launches were recorded as a whole: their kernels are not in "
-            f"the file; {GRAPH_HINT}"
-        )
+        found = f"{graphs} CUDA graph launches were recorded as a whole"
+        columns.notes.append(f"{found}: their kernels are not in the file; {GRAPH_HINT}")
     hint = GRAPH_HINT if graphs else HINT
     table = next((table for table in _KERNEL_TABLES if table in tables), None)
     if table is None:
@@ -147,12 +138,9 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     for memory_table in sorted(tables & {_COPIES, _MEMSETS}):
         _add_memory(columns.memory, connection, memory_table)
     if _CALLS in tables:
-        for correlation, *call in _rows(
-            connection,
-            _CALLS,
-            ("correlationId", "start", "globalTid", _PROCESS.format("Tid")),
-            needed=("correlationId", "start"),
-        ):
+        needed = ("correlationId", "start")
+        wanted = (*needed, "globalTid", _PROCESS.format("Tid"))
+        for correlation, *call in _rows(connection, _CALLS, wanted, needed=needed):
             columns.add_call(correlation, *call)
     if _RANGES in tables:
         _add_ranges(columns.host, connection, strings)
@@ -214,16 +202,10 @@ def _add_kernels(
     names = [name_column or "NULL"]
     wanted = [*names, *_GRID, *_BLOCK, *_TIMES, *_LAUNCH.values()]
     for name, *found in _rows(connection, table, wanted, others=names if name_column else ()):
-        grid_and_block, duration, start, launch = found[:6], found[6], found[7], found[8:]
         spelled = str(texts[name]) if name in texts else name
-        columns.add(
-            spelled if isinstance(spelled, str) else "",
-            duration,
-            start,
-            grid=grid_and_block[:3],
-            block=grid_and_block[3:],
-            **dict(zip(_LAUNCH, launch, strict=True)),
-        )
+        text = spelled if isinstance(spelled, str) else ""
+        launch = dict(zip(_LAUNCH, found[8:], strict=True))
+        columns.add(text, found[6], found[7], grid=found[:3], block=found[3:6], **launch)
 
 
 def _add_memory(memory: KernelColumns, connection: sqlite3.Connection, table: str) -> None:
@@ -239,9 +221,8 @@ def _add_ranges(host: HostSpans, connection: sqlite3.Connection, strings: str | 
     others = ("eventType", "text", "textId")
     wanted = ("start", '"end"', "globalTid", _PROCESS.format("Tid"), *others)
     needed = ("start", "end", "globalTid")
-    for start, end, thread, process, kind, text, number in _rows(
-        connection, _RANGES, wanted, needed=needed, others=others
-    ):
+    rows = _rows(connection, _RANGES, wanted, needed=needed, others=others)
+    for start, end, thread, process, kind, text, number in rows:
         name = text if isinstance(text, str) else texts.get(number)
         if start is not None and end is not None and kind in _RANGE_KINDS:
             where = thread, UNKNOWN if process is None else process

@@ -54,7 +54,6 @@ class _Table:
     is_cut: bool = False
 
     def refuse(self, wrong: NDArray[np.bool_], found: str) -> None:
-        """Refuse a table with wrong rows, and name the first."""
         if not wrong.any():
             return
         row = int(np.argmax(wrong))
@@ -72,14 +71,12 @@ def layout_of(headings: Sequence[str]) -> Layout | None:
     if plain.count("kernel") != 1 or len(durations) != 1:
         return None
     at, match = durations[0]
-    place = {"kernel": plain.index("kernel"), "duration": at}
-    if "block" in plain:
-        place["block"] = plain.index("block")
-    if starts:
-        place["start"] = starts[0][0]
-    place |= {name: plain.index(name) for name in ("sms", "name") if name in plain}
+    others = ("kernel", "block", "sms", "name")
+    place = {"duration": at} | {name: plain.index(name) for name in others if name in plain}
     unit = "cycles" if match["what"] is None else match["unit"]
-    return Layout(place, unit, starts[0][1]["unit"] if starts else None)
+    if not starts:
+        return Layout(place, unit, None)
+    return Layout(place | {"start": starts[0][0]}, unit, starts[0][1]["unit"])
 
 
 def read_csv_table(path: Path) -> KernelProfile | BlockProfile:
@@ -244,7 +241,6 @@ def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> Blo
 
 def _repeated(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Tell of each row whether one before it has the same values."""
-    order = np.lexsort(columns)
-    repeated = np.zeros(len(order), np.bool_)
-    repeated[order[1:]] = np.logical_and.reduce([np.diff(c[order]) == 0 for c in columns])
-    return repeated
+    import pandas as pd
+
+    return pd.MultiIndex.from_arrays(columns).duplicated()

@@ -22,7 +22,6 @@ Agents = dict[int, tuple[str, int | None]]  # name and compute units of GPUs, by
 
 HINT = "write it with: rocprofv3 --kernel-trace --output-format csv -- PROGRAM"
 _NEEDED = ("agent_id", "kernel_name", "start_timestamp", "end_timestamp", "workgroup_size_x")
-_DISPATCH = "KERNEL_DISPATCH"
 _SHARED = ("lds_block_size", "group_segment_size")
 _AGENT = re.compile(r"(?:(GPU)\s+)?\D*(\d{1,9})", re.IGNORECASE)
 _TRACE, _AGENTS = "kernel_trace.csv", "agent_info.csv"
@@ -46,16 +45,14 @@ def read_rocprof(path: Path) -> KernelProfile:
             elif line.strip():
                 _add(columns, header, cells_of(line), agents)
     if not agents.keys() >= columns.device_names.keys():
-        columns.notes.append(
-            f"no {_AGENTS} beside it names the GPU: taken for an {_ASSUMED} (--gpu)"
-        )
+        found = f"no {_AGENTS} beside it names the GPU"
+        columns.notes.append(f"{found}: taken for an {_ASSUMED} (--gpu)")
     sms = {number: units for number, (_, units) in agents.items() if units}
     return columns.profile("rocprofv3", sms_of_device=sms, hint=HINT)
 
 
 def _add(columns: KernelColumns, header: Header, cells: list[str], agents: Agents) -> None:
-    """Take a row, if it is a dispatch."""
-    if header.cell(cells, "kind") != _DISPATCH or len(cells) != len(header.names):
+    if header.cell(cells, "kind") != "KERNEL_DISPATCH" or len(cells) != len(header.names):
         columns.skipped["rows that are no whole kernel dispatch"] += 1
         return
 
@@ -102,7 +99,6 @@ def _device(text: str, agents: Agents) -> int | None:
 
 
 def _agents_file(path: Path) -> Agents:
-    """Return what GPUs the file of agents beside a trace names."""
     found: Agents = {}
     beside = path.with_name(path.name.replace(_TRACE, _AGENTS))
     if beside != path and beside.is_file():

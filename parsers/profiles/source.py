@@ -156,6 +156,12 @@ def nanoseconds(value: Decimal, unit: str) -> Decimal:
     return value * _NANOSECONDS[unit]
 
 
+def time_in(value: Decimal | None, unit: str) -> Decimal | None:
+    """Return a time in ns; None where there is none, or its unit is not one of time."""
+    short = time_unit(unit)
+    return None if value is None or short is None else nanoseconds(value, short)
+
+
 def exact_bytes(value: Decimal, unit: str, kilo: int) -> int | None:
     """Return a size in bytes, K being `kilo`; None if rounded to more or in another unit."""
     match = _BYTE_UNIT.fullmatch(unit.strip())
@@ -190,12 +196,7 @@ _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
 
 
 class NumberFormat:
-    """Which of ``.`` and ``,`` is the decimal mark in a file whose locale is not known.
-
-    Feed it the numbers of the file with `learn`, then read them with `decimal`. ``1,860,000``
-    and ``65.77`` mean English; ``27.595.520`` and ``65,77`` mean German; ``1,860`` alone could
-    be either, and is taken as English.
-    """
+    """Which of ``.`` and ``,`` is the decimal mark in a file: as most numbers say, or English."""
 
     def __init__(self) -> None:
         self.evidence = {".": 0, ",": 0}
@@ -209,19 +210,17 @@ class NumberFormat:
     @property
     def uncertain(self) -> bool:
         """Whether the numbers contradict one another, or could all be read either way."""
-        if self.ambiguous and not any(self.evidence.values()):
-            return True
-        return all(self.evidence.values())
+        found = self.evidence.values()
+        return all(found) or (self.ambiguous > 0 and not any(found))
 
     def learn(self, text: str, *, whole: bool = False) -> None:
         """Note what one number says about the marks; `whole` numbers have no decimal mark."""
         text = _SPACES.sub("", text.strip())
-        dot, comma = text.rfind("."), text.rfind(",")
-        if dot < 0 and comma < 0:
+        at = max(text.rfind("."), text.rfind(","))
+        if at < 0:
             return
-        last = "." if dot > comma else ","
-        other = "," if last == "." else "."
-        three_digits_after = len(text) - 1 - max(dot, comma) == _DIGIT_GROUP
+        last, other = (".", ",") if text[at] == "." else (",", ".")
+        three_digits_after = len(text) - 1 - at == _DIGIT_GROUP
         if text.count(last) > 1:
             self.evidence[other] += 1
         elif text.count(other) or not three_digits_after or text.lstrip("+-")[0] == "0":

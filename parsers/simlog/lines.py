@@ -56,10 +56,7 @@ class FinishedBlock(NamedTuple):
 
 
 class NamedBlocks:
-    """Pairs the lines on which blocks are issued, start and finish.
-
-    Cycles count from the start of a statistics interval, which began at the second number.
-    """
+    """Pairs lines of blocks; cycles count from an interval, which began at the second number."""
 
     def __init__(self) -> None:
         self._issued: Dim3 | None = None

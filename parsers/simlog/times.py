@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,6 @@ _WARP = 32
 _SCHEDULERS = 4
 
 _OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])")
-_DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
 _DIMENSION_END = 1 << 31
 _CYCLES = r"\((\d{1,18}),(\d{1,18})\)"
 _HEADER = re.compile(
@@ -59,12 +59,7 @@ class _Kernel:
 
     uid: int
     name: str = ""
-    trace_id: int | None = None
-    grid: Dim3 | None = None
-    block: Dim3 | None = None
-    registers: int | None = None
-    shared_bytes: int | None = None
-    stream: int | None = None
+    launch: dict[str, Any] = field(default_factory=dict)  # what headers say of it
     start: int | None = None
     cycles: int | None = None
     issued: int = 0
@@ -72,10 +67,12 @@ class _Kernel:
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
+    def grid(self) -> Dim3 | None:
+        return self.launch.get("grid")
+
+    @property
     def has_all_blocks(self) -> bool:
-        if self.grid is None or not self.blocks:
-            return False
-        return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
+        return bool(self.blocks) and self.grid is not None and len(self.blocks) == prod(self.grid)
 
     def number_of(self, block: Dim3) -> int | None:
         """Return the number of a block in the grid; None if it lies outside."""
@@ -86,21 +83,21 @@ class _Kernel:
 
 
 def read_simlog(path: Path) -> KernelProfile | BlockProfile:
-    """Read the cycles of every kernel, or of every block if the log has all their lines.
-
-    A block is the one that the line before its first one names, as Accel-Sim prints where it reads
-    the block's trace. Where no line names it, blocks are taken to be issued in grid order. Kernels
-    are numbered in the order of their traces' ids if each has one of its own, else of launches.
-    """
+    """Read the cycles of every kernel, or of every block if the log has all their lines."""
+    # A block is the one that the line before its first one names; else they go in grid order.
     log = _Log()
     with open_text(path) as text:
         for line in text:
             log.feed(line)
-    log.take_times_from_blocks()
+    for kernel in log.kernels.values():
+        if kernel.cycles is None and kernel.has_all_blocks:  # it has no statistics of its own
+            kernel.start = min(start for start, _ in kernel.blocks.values())
+            kernel.cycles = max(end for _, end in kernel.blocks.values()) - kernel.start
+    clock_mhz = log.options.get("clock_domains") or None
     kernels = _columns(path, log).profile(
         "simlog",
         unit="cycles",
-        clock_mhz=log.clock_mhz,
+        clock_mhz=clock_mhz,
         launch_latency=log.launch_latency,
         alu_counter="instructions of threads, of what the schedulers of all SMs could issue",
         hint=HINT,
@@ -123,7 +120,7 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
         duration=end.astype(np.float64) - start,
         start=start.astype(np.float64),
         measured_sms=log.sms,
-        clock_mhz=log.clock_mhz,
+        clock_mhz=clock_mhz,
         kernels=kernels,
         notes=kernels.notes,
         skipped=kernels.skipped,
@@ -151,28 +148,21 @@ def _columns(path: Path, log: _Log) -> KernelColumns:
             float(kernel.cycles),
             kernel.start,
             kernel=log.number(kernel),
-            grid=kernel.grid,
-            block=kernel.block,
-            registers=kernel.registers,
-            shared_bytes=kernel.shared_bytes,
-            stream=kernel.stream,
+            **kernel.launch,
             measured_sms=log.sms,
             alu_utilization=_alu_utilization(kernel, log),
         )
-    partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
-    if partial:
-        columns.notes.append(
-            f"kernels with times of only some blocks: {partial}; block times not used"
-        )
+    if partial := sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values()):
+        found = f"kernels with times of only some blocks: {partial}"
+        columns.notes.append(f"{found}; block times not used")
     if log.launch_latency:
-        columns.notes.append(
-            f"kernel times include a simulated launch latency of {log.launch_latency:g} cycles"
-        )
+        found = f"a simulated launch latency of {log.launch_latency:g} cycles"
+        columns.notes.append(f"kernel times include {found}")
     return columns
 
 
 def _sizes(text: str) -> Dim3 | None:
-    match = re.fullmatch(_DIMENSIONS, text)
+    match = re.fullmatch(r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)", text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
@@ -180,14 +170,10 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text) else None
 
 
-_HEADER_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "kernel id": ("trace_id", _number),
-    "grid dim": ("grid", _sizes),
-    "block dim": ("block", _sizes),
-    "shmem": ("shared_bytes", _number),
-    "nregs": ("registers", _number),
-    "cuda stream id": ("stream", _number),
-}
+_HEADER_FIELDS = {
+    "kernel id": "trace_id", "grid dim": "grid", "block dim": "block", "shmem": "shared_bytes",
+    "nregs": "registers", "cuda stream id": "stream",
+}  # fmt: skip
 
 
 class _Log:
@@ -224,21 +210,16 @@ class _Log:
         return int(sms) or None
 
     @property
-    def clock_mhz(self) -> float | None:
-        return self.options.get("clock_domains") or None
-
-    @property
     def launch_latency(self) -> float:
         return self.options.get("kernel_launch_latency", 0.0)
 
     def number(self, kernel: _Kernel) -> int:
-        """Return which launch of the trace a kernel is, from 0."""
         return kernel.uid - 1 if self._places is None else self._places[kernel.uid]
 
     @cached_property
     def _places(self) -> dict[int, int] | None:
         """Kernels in the order of their traces' ids, at the end of the log; None without such."""
-        ids = {kernel.trace_id or 0: uid for uid, kernel in self.kernels.items()}
+        ids = {kernel.launch.get("trace_id") or 0: uid for uid, kernel in self.kernels.items()}
         if 0 in ids or len(ids) < len(self.kernels):
             return None
         return {uid: place for place, (_, uid) in enumerate(sorted(ids.items()))}
@@ -251,13 +232,6 @@ class _Log:
             handler(line[:-1])
         else:
             self.skipped["unfinished last lines"] += 1
-
-    def take_times_from_blocks(self) -> None:
-        """Time kernels without statistics of their own from the first to the last block."""
-        for kernel in self.kernels.values():
-            if kernel.cycles is None and kernel.has_all_blocks:
-                kernel.start = min(start for start, _ in kernel.blocks.values())
-                kernel.cycles = max(end for _, end in kernel.blocks.values()) - kernel.start
 
     def _kernel(self, uid: int, name: str = "") -> _Kernel:
         kernel = self.kernels.setdefault(uid, _Kernel(uid))
@@ -276,8 +250,8 @@ class _Log:
         if key == "kernel name":
             self._announced.append(_Kernel(0, value))
         elif self._announced:
-            name, read = _HEADER_FIELDS[key]
-            setattr(self._announced[-1], name, read(value))
+            read = _sizes if key.endswith(" dim") else _number
+            self._announced[-1].launch[_HEADER_FIELDS[key]] = read(value)
 
     def _launch(self, line: str) -> None:
         """Pair a launch with the header that was echoed for it, maybe many lines before."""
@@ -310,9 +284,9 @@ class _Log:
         elif pushed := pushed_kernel(line):
             self._launched += 1
             kernel = self._kernel(self._launched, pushed.name)
+            kernel.launch["stream"] = pushed.stream
             if max(*pushed.grid, *pushed.block) < _DIMENSION_END:
-                kernel.grid, kernel.block = pushed.grid, pushed.block
-            kernel.stream = pushed.stream
+                kernel.launch |= {"grid": pushed.grid, "block": pushed.block}
 
     def _begin_block(self, match: re.Match[str]) -> None:
         shader, slot = int(match[1]), int(match[2])
@@ -330,30 +304,26 @@ class _Log:
         self._resident[shader, slot] = kernel, block, int(match[3]) + int(match[4])
 
     def _end_block(self, match: re.Match[str]) -> None:
-        running = self._resident.pop((int(match[1]), int(match[2])), None)
-        if running is None:
+        if running := self._resident.pop((int(match[1]), int(match[2])), None):
+            kernel, block, start = running
+            kernel.blocks[block] = start, int(match[3]) + int(match[4])
+        else:
             self.skipped["ends of blocks without a beginning"] += 1
-            return
-        kernel, block, start = running
-        kernel.blocks[block] = start, int(match[3]) + int(match[4])
 
     def _end_named_block(self, finished: FinishedBlock) -> None:
         kernel = self._kernel(finished.kernel)
         if kernel.grid is None or finished.start is None:
             self.skipped["ends of blocks without a beginning"] += 1
-            return
-        number = kernel.number_of(finished.block)
-        if number is None:
+        elif (number := kernel.number_of(finished.block)) is None:
             self.skipped["blocks outside the grid of their kernel"] += 1
-            return
-        kernel.blocks[number] = finished.start, finished.end
+        else:
+            kernel.blocks[number] = finished.start, finished.end
 
     def _destroy(self, line: str) -> None:
         if match := _DESTROYED.match(line):
             self._ended.append(self._kernel(int(match[1])))
 
     def _update(self, line: str) -> None:
-        """Read the line of newer simulators that states the cycles of one kernel outright."""
         match = _UPDATE.match(line)
         if match is None or not int(match[1]):
             return
@@ -379,7 +349,6 @@ class _Log:
             self._end_interval(numbers[0])
 
     def _end_interval(self, total: int) -> None:
-        """Close an interval of statistics, which the end of a kernel has caused."""
         names = self._names if len(self._names) == len(self._uids) else [""] * len(self._uids)
         listed = [self._kernel(uid, name) for uid, name in zip(self._uids, names, strict=True)]
         if self._interval:
