@@ -14,8 +14,7 @@ from depgraph.system.text import counted, show_factor, show_percent, show_time
 from depgraph.system.time_units import ratio
 
 if TYPE_CHECKING:
-    from depgraph.analysis.profiled_step import ProfiledStep
-    from depgraph.analysis.step_times import Spent
+    from depgraph.analysis.profiled_step import ProfiledStep, Spent
 
 _CAUSES = (
     ("computing", "kernels compute"),
