@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from depgraph.analysis.activity import (
     starts_of,
 )
 from depgraph.errors import ModelError
+from depgraph.system.grouping import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile
@@ -250,10 +250,8 @@ def _rows_in_steps(work: Activity) -> dict[_Key, NDArray[np.intp]]:
 
 def _rows_of(work: Activity, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
     """Return those of some rows that are of each kernel, in the same order."""
-    members: dict[_Key, list[int]] = defaultdict(list)
     keys = list(zip(work.name.tolist(), work.blocks.tolist(), strict=True))
-    for row in rows.tolist():
-        members[keys[row]].append(row)
+    members = grouped(rows.tolist(), keys.__getitem__)
     return {key: np.array(of_key) for key, of_key in members.items()}
 
 

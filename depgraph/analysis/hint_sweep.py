@@ -14,6 +14,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.hints import GRAINS
+from depgraph.system.grouping import grouped
 from depgraph.system.text import in_short
 from depgraph.system.workers import NOBODY
 
@@ -102,10 +103,8 @@ class HintSweep:
         if not shared:
             reasons = [why for name, why in left_out.items() if DataflowHints.name in name]
             raise ModelError("; ".join(dict.fromkeys(reasons)))
-        own: dict[str, list[Point]] = {}
-        for point in points:
-            if point.program in shared:
-                own.setdefault(point.grain or point.mechanism, []).append(point)
+        known = [point for point in points if point.program in shared]
+        own = grouped(known, lambda point: point.grain or point.mechanism)
         curves = tuple(Curve.of(grain, own[grain]) for grain in GRAINS if grain in own)
         # How large their filters are differs by program.
         others = tuple(
@@ -173,9 +172,7 @@ def sweep_hints(
     left_out: dict[str, str] = {}
     for name, scenario in programs:
         found = compare_mechanisms(scenario, sms, [*others, *hints], steps=steps)
-        reasons: dict[str, list[str]] = {}
-        for mechanism, why in found.left_out.items():
-            reasons.setdefault(why, []).append(mechanism)
+        reasons = grouped(found.left_out, found.left_out.__getitem__)
         left_out |= {f"{name}: {in_short(', '.join(m))}": why for why, m in reasons.items()}
         for outcome in found.outcomes:
             own = of_label.get(outcome.mechanism)

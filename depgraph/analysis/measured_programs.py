@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from depgraph.mechanisms.predicted_time import (
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import contended_bound
 from depgraph.scenario.scenario import Scenario
+from depgraph.system.grouping import grouped
 from depgraph.timing.durations import default_durations
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchTime, launch_model
 
@@ -210,9 +212,7 @@ def streams_time(scenario: Scenario) -> float:
 
 def errors_by_family(gpu: str, predictions: Iterable[Prediction]) -> tuple[MeasuredErrors, ...]:
     """Sum up how far predictions were off, of each family of programs."""
-    groups: dict[str, list[Prediction]] = {}
-    for each in predictions:
-        groups.setdefault(each.family, []).append(each)
+    groups = grouped(predictions, attrgetter("family"))
     return tuple(
         errors_of(
             family,

@@ -25,6 +25,7 @@ from depgraph.errors import ModelError, ProfileError
 from depgraph.gpu.model import DEFAULT_GPU, load_gpu
 from depgraph.gpu.sm_resources import occupancy
 from depgraph.scenario.contention import trust_in
+from depgraph.system.grouping import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import ratio
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
@@ -439,12 +440,9 @@ def _is_graph(profile: KernelProfile) -> bool:
 
 
 def _functions(profile: KernelProfile, used: NDArray[np.float64]) -> tuple[FunctionTime, ...]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, name in enumerate(profile.name):
-        rows[name].append(row)
     total = float(profile.duration.sum())
     functions = []
-    for name, own in rows.items():
+    for name, own in grouped(range(len(profile)), profile.name.__getitem__).items():
         time = float(profile.duration[own].sum())
         busy = float((profile.duration[own] * used[own]).sum())
         share = None if np.isnan(busy) else ratio(busy, time)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.kinds import ALL_KINDS
+from depgraph.system.grouping import grouped
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Calls
 
 if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.pairs import PairSummary
     from depgraph.store.store import Store
     from depgraph.trace.records import Allocation, HostCall
 
@@ -68,9 +68,7 @@ def find_races(store: Store) -> RaceCheck:
     _refuse_others(store)
     layout = _Layout.of(store)
     pairs = [pair for pair in store.pairs if pair.raw + pair.war + pair.waw + pair.possible]
-    wanted: dict[int, list[PairSummary]] = {}
-    for pair in pairs:
-        wanted.setdefault(layout.operation[pair.target], []).append(pair)
+    wanted = grouped(pairs, lambda pair: layout.operation[pair.target])
     order = HostOrder(store.host_calls, layout.streams, wanted.keys())
     conflicts = _Conflicts(store, layout)
     races, possible, unjudged, across = [], 0, 0, 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from depgraph.system.grouping import grouped
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
@@ -144,9 +145,7 @@ class Suite:
     @cached_property
     def sizes(self) -> dict[str, list[ProgramResult]]:
         """Programs that means are taken over: those on a GPU size, or each on its own one."""
-        by_size: dict[float, list[ProgramResult]] = {}
-        for each in self.programs:
-            by_size.setdefault(each.sms, []).append(each)
+        by_size = grouped(self.programs, lambda each: each.sms)
         if len(by_size) > 1 and len({p.program for p in self.programs}) == len(self.programs):
             return {"its own GPU": self.programs}
         return {size_text(sms): results for sms, results in by_size.items()}

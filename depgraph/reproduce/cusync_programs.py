@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, wor
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import Quantity
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
+from depgraph.system.grouping import grouped
 from depgraph.timing.launch_model import parse_launch
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Case:
 def reproduce(published: Published) -> Iterator[Figure]:
     """Predict all lines of both tables, the first figure, and the largest matrix products."""
     inputs = published.inputs
-    groups = groups_of([*mlp(inputs), *conv2d(inputs)], ("gpu", "program", "policy"))
+    groups = grouped([*mlp(inputs), *conv2d(inputs)], attrgetter("gpu", "program", "policy"))
     published.notes += [_errors(name, cases) for name, cases in groups.items()]
     free = _errors_of(list(conv2d(inputs, invocation=0.0))).direction
     published.notes.append(
@@ -71,14 +72,6 @@ def reproduce(published: Published) -> Iterator[Figure]:
         for policy in ("serial", *policies):
             yield published.figure(f"{name} {policy}", makespan(scenario, policy))
     yield from _groups(published, groups)
-
-
-def groups_of(cases: Iterable[Case], by: Sequence[str]) -> dict[tuple[str, ...], list[Case]]:
-    """Deal cases out by some of their names."""
-    groups: dict[tuple[str, ...], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[tuple(getattr(case, name) for name in by)].append(case)
-    return groups
 
 
 def _groups(published: Published, groups: dict[tuple[str, ...], list[Case]]) -> Iterator[Figure]:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
+from depgraph.system.grouping import grouped
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text
 from depgraph.system.time_units import convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST
 
 if TYPE_CHECKING:
-    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Copy, Kernel
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -41,9 +41,7 @@ def write_chakra(
 ) -> str:
     """Write a schedule as nodes that take as long as in the schedule `alone`; return their unit."""
     # Of blocks that wait within a kernel a simulator would count twice what they wait.
-    before: dict[int, list[PairSummary]] = {}
-    for pair in scenario.pairs:
-        before.setdefault(pair.target, []).append(pair)
+    before = grouped(scenario.pairs, lambda pair: pair.target)
     scale = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
     unit = scenario.unit if scale is None else "us"
     start, _ = _times(plan, scenario, scale or 1.0)

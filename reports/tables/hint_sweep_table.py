@@ -13,19 +13,15 @@ if TYPE_CHECKING:
 
 def hint_sweep_report(sweep: HintSweep) -> Report:
     """Describe a sweep: three sentences, speedups by size, what else there is, all points."""
-    points = Table.of(
-        "points",
-        "Each program on each number of SMs",
-        [
-            *common("program", "sms"),
-            Column.text("mechanism", "mechanism"),
-            Column.number("kib", "KiB"),
-            *common("speedup", "lookups"),
-            Column.number("false_waits", "false waits"),
-            *common("missed"),
-        ],
-        sweep.points,
-    )
+    columns = [
+        *common("program", "sms"),
+        Column.text("mechanism", "mechanism"),
+        Column.number("kib", "KiB"),
+        *common("speedup", "lookups"),
+        Column.number("false_waits", "false waits"),
+        *common("missed"),
+    ]
+    points = Table.of("points", "Each program on each number of SMs", columns, sweep.points)
     left_out = [f"{name} left out: {reason}" for name, reason in sweep.left_out.items()]
     return Report(
         "sweep_hints",

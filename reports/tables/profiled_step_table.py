@@ -38,28 +38,20 @@ def profiled_step_report(profiled: ProfiledStep, profile: Path, rows: int | None
         for key, what in _CAUSES
         if (value := getattr(spent, key)) > 0
     ]
-    where = Table(
-        "time",
-        "Where the time goes",
-        [
-            Column.text("cause", "cause"),
-            Column.text("what", ""),
-            Column.number("time_us", "time", "us"),
-            *common("share"),
-        ],
-        causes,
-    )
-    functions = Table.of(
-        "functions",
-        "Kernels by time",
-        [
-            *common("name"),
-            Column("launches", "launches", show=show_count),
-            *common("time", "share", unit="us"),
-            Column.percent("utilization", "of the SMs"),
-        ],
-        profiled.functions,
-    )
+    of_causes = [
+        Column.text("cause", "cause"),
+        Column.text("what", ""),
+        Column.number("time_us", "time", "us"),
+        *common("share"),
+    ]
+    where = Table("time", "Where the time goes", of_causes, causes)
+    columns = [
+        *common("name"),
+        Column("launches", "launches", show=show_count),
+        *common("time", "share", unit="us"),
+        Column.percent("utilization", "of the SMs"),
+    ]
+    functions = Table.of("functions", "Kernels by time", columns, profiled.functions)
     return Report(
         "profile",
         _facts(profiled),
@@ -167,16 +159,12 @@ def _of(part: float, spent: Spent) -> str:
     return show_percent(ratio(part, spent.wall))
 
 
-def _command(*words: str) -> str:
-    return shlex.join(["depgraph", *words])
-
-
 def _steps(profiled: ProfiledStep, profile: Path) -> Sequence[Step]:
-    steps = []
+    steps, file = [], shlex.quote(str(profile))
     if not profiled.is_graph and profiled.launch_bound:
         steps.append(Step("capture it: torch.cuda.graph, or torch.compile(mode='reduce-overhead')"))
     if profiled.spent.communicating > 0:
-        steps.append(Step("see how communication overlaps:", _command("overlap", str(profile))))
+        steps.append(Step("see how communication overlaps:", f"depgraph overlap {file}"))
     if profiled.vendor == "AMD":  # nothing records there
         return steps
     steps.append(
@@ -186,7 +174,5 @@ def _steps(profiled: ProfiledStep, profile: Path) -> Sequence[Step]:
             "depgraph record -- python PROGRAM",
         )
     )
-    steps.append(
-        Step("then bound it with these times:", _command("bound", "--timing", str(profile)))
-    )
+    steps.append(Step("then bound it with these times:", f"depgraph bound --timing {file}"))
     return steps
