@@ -62,8 +62,7 @@ def with_verdict(
         vital=[
             *report.vital,
             *[PROFILER_SLOWS] * conclusion.launched.is_doubtful,
-            *_others(conclusion.launched),
-            *_assumed(basis),
+            *_assumed(basis, conclusion.launched),
             *basis.uncertain,
         ],
     )
@@ -127,16 +126,12 @@ def times_facts(times: Times) -> dict[str, Any]:
     }
 
 
-def _others(launched: AsLaunched) -> list[str]:
-    if launched.run is None or not launched.run.others:
-        return []
-    lacking = counted(launched.run.others, "kernel")
-    return [f"The wall time includes {lacking} that the trace lacks; predictions do not."]
-
-
-def _assumed(basis: Basis) -> list[str]:
+def _assumed(basis: Basis, launched: AsLaunched) -> list[str]:
     """Say what the user has not said and what changes the answer."""
     lines = []
+    if launched.run is not None and launched.run.others:
+        lacking = counted(launched.run.others, "kernel")
+        lines.append(f"The wall time includes {lacking} that the trace lacks; predictions do not.")
     if basis.unit not in TIMES:
         lines.append(
             f"Durations are {basis.unit}, so only ratios count: --timing FILE gives times."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import (
@@ -97,16 +98,14 @@ def bound_report(table: BoundTable) -> Report:
 def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
     launched = {b.sms: b for b in table.bounds if b.launches is not None}
+    serial, graph = attrgetter("launches.serial"), attrgetter("launches.cuda_graph")
     columns = [
         *common("sms"),
-        Column.number(
-            "serial", "serial, one launch at a time", table.unit, lambda b: b.launches.serial
-        ),
-        Column.number("cuda_graph", "as a CUDA graph", table.unit, lambda b: b.launches.cuda_graph),
-        Column.number("without", "serial without launch costs", table.unit, lambda b: b.serial),
+        Column.number("serial", "serial, one launch at a time", table.unit, serial),
+        Column.number("cuda_graph", "as a CUDA graph", table.unit, graph),
+        Column.number("without", "serial without launch costs", table.unit, attrgetter("serial")),
     ]
-    found = Table.of("launches", "What launches cost", columns, launched.values())
-    return [found] if launched else []
+    return Table.if_any("launches", "What launches cost", columns, launched.values())
 
 
 def _launch_answers(table: BoundTable) -> list[str]:
@@ -160,11 +159,9 @@ def _curve_answers(table: BoundTable) -> list[str]:
             f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
         )
         bend = next((b for b in curve if b.limited_by == "critical path"), None)
-        limit = (
-            "limited by work throughout"
-            if bend is None
-            else f"limited by the critical path from {_sms(bend)} on"
-        )
+        limit = "limited by work throughout"
+        if bend is not None:
+            limit = f"limited by the critical path from {_sms(bend)} on"
         sentences.append(f"{words}: upper bound on speedup {ends}; {limit}")
     return sentences
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import BLOCK_BYTES, allocators
@@ -91,17 +90,16 @@ def buffer_tables(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGra
 
 
 def _set_table(found: Renaming) -> Table:
-    def own(each: BufferSet) -> list[Buffer]:
-        return [found.buffers[n] for n in each.buffers]
+    def size(each: BufferSet) -> int:
+        return sum(found.buffers[n].size for n in each.buffers)
+
+    def writers(each: BufferSet) -> int:
+        return len({kernel for n in each.buffers for kernel in found.buffers[n].writers})
 
     columns = [
         Column("buffers", "buffers", is_text=True, show=_numbers),
-        Column("bytes", "size", show=show_bytes, get=lambda s: sum(b.size for b in own(s))),
-        Column.number(
-            "kernels",
-            "kernels that write them",
-            get=lambda s: len({k for b in own(s) for k in b.writers}),
-        ),
+        Column("bytes", "size", show=show_bytes, get=size),
+        Column.number("kernels", "kernels that write them", get=writers),
         Column("more_bytes", "more memory, at most", show=show_bytes),
         *common("upper_bound", "critical_path"),
     ]
@@ -115,13 +113,6 @@ def _unnamed(scenario: Scenario) -> list[str]:
     return [f"{known} (depgraph extract --memory-profile)"]
 
 
-def _allocated_by(renaming: Renaming) -> list[Column]:
-    if not any(b.allocated_by for b in renaming.ranked):
-        return []
-    column = Column.text("allocated_by", "allocated by", wraps=True)
-    return [replace(column, get=lambda b: allocators([b]))]
-
-
 def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
     name = kernel_names(kernels, graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(renaming.sets, 1))) for n in each.buffers}
@@ -131,7 +122,8 @@ def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGra
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column.text("written_by", "written by", lambda b: _functions(b, name)),
-        *_allocated_by(renaming),
+        *[Column.text("allocated_by", "allocated by", lambda b: allocators([b]), wraps=True)]
+        * any(b.allocated_by for b in renaming.ranked),
         *common("war", "waw"),
         *common("reuse") * (graph.frees is not None),
         Column.factor("upper_bound_alone", "alone", lambda b: renaming.upper_bound_alone[b.number]),
