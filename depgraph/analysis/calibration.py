@@ -4,12 +4,10 @@ Constants are changed one at a time, by ever smaller factors, as long as program
 predicted better on average; those of half 1 say how good the result is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +27,16 @@ from depgraph.gpu.model import (
     CONSTANTS,
     DEFAULT_GPU,
     Gpu,
+    MeasuredErrors,
     available_gpus,
     calibrated_gpu,
     gpu_for_architecture,
     load_gpu,
 )
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.described import toml_text
 
-if TYPE_CHECKING:
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.scenario.scenario import Scenario
-
-    Errors = tuple[MeasuredErrors, ...]
+Errors = tuple[MeasuredErrors, ...]
 
 _SHARING = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",

@@ -1,10 +1,8 @@
 """Overlap of computation and communication, from profiles alone: how much, and what it gained."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +20,6 @@ from depgraph.system.grouping import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-
-if TYPE_CHECKING:
-    import re
-
 
 _MICROSECOND = 1000.0  # ns
 _NAMED = 3

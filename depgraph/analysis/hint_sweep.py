@@ -1,27 +1,21 @@
 """What a kilobyte of filter buys: speedups of `dataflow-hints` by size, grain and number of SMs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.outcome import Outcome
 from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.hints import GRAINS
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.grouping import grouped
 from depgraph.system.text import in_short
-from depgraph.system.workers import NOBODY
-
-if TYPE_CHECKING:
-    from depgraph.analysis.outcome import Outcome
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.system.workers import Steps
+from depgraph.system.workers import NOBODY, Steps
 
 SIZES = tuple(1 << n for n in range(2, 17, 2))
 """Bits, or counters, of a filter."""
@@ -59,7 +53,7 @@ class Curve:
     programs: int = 1
 
     @classmethod
-    def of(cls, name: str, points: Sequence[Point]) -> Curve:
+    def of(cls, name: str, points: Sequence[Point]) -> "Curve":
         """Take means of the points of one grain, or mechanism."""
         sizes = sorted({point.kib for point in points}, key=lambda kib: kib or math.inf)
         reached = [[p.speedup for p in points if p.kib == kib] for kib in sizes]
@@ -96,7 +90,7 @@ class HintSweep:
     left_out: Mapping[str, str]  # program and mechanisms to why there are no points
 
     @classmethod
-    def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> HintSweep:
+    def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> "HintSweep":
         """Take means over sizes and programs with hints at each grain; refuse if none has any."""
         hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
         shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()

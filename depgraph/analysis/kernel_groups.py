@@ -1,24 +1,19 @@
 """Kernels: how each, alone, fills the SMs wave by wave, and what those of one group add up to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.pairs import PairSummary
+from depgraph.graph.queries import PathStep
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.grouping import grouped
 from depgraph.system.time_units import share_of
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.queries import PathStep
-    from depgraph.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +144,8 @@ def group_kernels(scenario: Scenario, by: str) -> list[KernelGroup]:
         KernelGroup(
             group=group,
             kernels=len(own),
-            blocks=sum(k.blocks for k in own),
             time=sum(times.get(k.kernel, 0.0) for k in own) if times else None,
-            accesses=sum(k.accesses for k in own),
-            read_bytes=sum(k.read_bytes for k in own),
-            written_bytes=sum(k.written_bytes for k in own),
+            **_sums(own, "blocks", "accesses", "read_bytes", "written_bytes"),
         )
         for group, own in grouped(scenario.kernels, lambda k: groups[k.kernel]).items()
     ]
@@ -165,11 +157,8 @@ def kernel_times(scenario: Scenario) -> dict[int, float]:
     match = None if scenario.fit is None else scenario.fit.match
     if match is None:
         return {}
-    return {
-        kernel.kernel: time
-        for kernel, time in zip(match.kernels, match.duration.tolist(), strict=True)
-        if not np.isnan(time)
-    }
+    times = zip(match.kernels, match.duration.tolist(), strict=True)
+    return {kernel.kernel: time for kernel, time in times if not np.isnan(time)}
 
 
 def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list[PairGroup]:
@@ -177,18 +166,15 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
     pairs_of = grouped(pairs, lambda pair: (groups[pair.source], groups[pair.target]))
     result = [
         PairGroup(
-            source=source,
-            target=target,
-            pairs=len(own),
-            edges=sum(p.edges for p in own),
-            raw=sum(p.raw for p in own),
-            war=sum(p.war for p in own),
-            waw=sum(p.waw for p in own),
-            reuse=sum(p.reuse for p in own),
+            source, target, pairs=len(own), **_sums(own, "edges", "raw", "war", "waw", "reuse")
         )
         for (source, target), own in pairs_of.items()
     ]
     return sorted(result, key=lambda g: (-g.edges, g.source, g.target))
+
+
+def _sums(items: Sequence[object], *names: str) -> dict[str, int]:
+    return {name: sum(getattr(item, name) for item in items) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

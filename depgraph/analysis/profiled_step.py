@@ -4,43 +4,33 @@ Nothing here knows which kernel depends on which: kernels that ran one after ano
 have to, and what they could gain side by side is only said from above.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.analysis.activity import (
     COMPUTE,
     COPY,
     TALK,
     TIMELINE,
+    Activity,
     activity_of,
     starts_of,
 )
 from depgraph.analysis.next_steps import LAUNCH_BOUND, PROFILER_SLOWS
 from depgraph.errors import ModelError, ProfileError
-from depgraph.gpu.model import DEFAULT_GPU, load_gpu
+from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
 from depgraph.gpu.sm_resources import occupancy
 from depgraph.scenario.contention import trust_in
 from depgraph.system.grouping import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import ratio
-from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
-from depgraph.timing.profile import UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from depgraph.analysis.activity import Activity
-    from depgraph.gpu.model import Gpu
-    from depgraph.timing.launch_model import LaunchModel
-    from depgraph.timing.profile import KernelProfile
-
+from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchModel, launch_model
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 _MOST_THREADS = 1024
 US = 1000.0  # ns

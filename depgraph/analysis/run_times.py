@@ -1,29 +1,24 @@
 """How long a program takes now, as a CUDA graph, with a change and at least; schedules of both."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from depgraph.analysis.findings import Findings
+from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.baselines import serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
+    Predicted,
     PredictedTime,
     graph_chain,
     in_microseconds,
     predicted_schedule,
 )
 from depgraph.scenario.contention import contended_bound
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.schedule import Schedule
 from depgraph.system.text import counted, show_bytes
 from depgraph.system.time_units import convert_time, ratio
-
-if TYPE_CHECKING:
-    from depgraph.analysis.findings import Findings
-    from depgraph.mechanisms.base import Mechanism
-    from depgraph.mechanisms.predicted_time import Predicted
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
 
 _ANYTHING = 1.02  # a smaller speedup is none
 _IN_PARALLEL = "with independent branches side by side"

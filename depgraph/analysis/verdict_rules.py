@@ -3,16 +3,14 @@
 ``docs/verdicts.md`` explains each.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import allocators
+from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
@@ -33,9 +31,6 @@ from depgraph.system.text import (
 )
 from depgraph.system.time_units import ratio
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 
 BUFFERS = "reused-buffers"
 """The rule that names buffers."""

@@ -1,27 +1,21 @@
 """cuSync: two matrix products of an MLP, two convolutions of ResNet, as published and as here."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.analysis.measured_programs import errors_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
-from depgraph.gpu.model import load_gpu
+from depgraph.gpu.model import MeasuredErrors, load_gpu
 from depgraph.mechanisms import Quantity
+from depgraph.mechanisms.costs import ChangedCosts
+from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
 from depgraph.system.grouping import grouped
 from depgraph.timing.launch_model import parse_launch
-
-if TYPE_CHECKING:
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.mechanisms.costs import ChangedCosts
-    from depgraph.reproduce.figures import Figure, Inputs, Published
 
 # Columns of the two matrix products of an MLP on one of eight GPUs, as microsoft/cusync runs them
 # (src/ml-bench/transformer/eval_mlp.py): GPT-3 has a hidden size of 12288, LLaMA of 8192.

@@ -84,12 +84,10 @@ def plot(study: Study) -> Plot:
 
 def _of_kernels(study: Study, schedule: Schedule) -> Schedule:
     """Return when each kernel runs, as if it were a block; all lie on one SM."""
-    first = study.graph.first_block[:-1]
     is_kernel = study.graph.kernel >= 0
-    start = np.minimum.reduceat(schedule.start, first)[is_kernel]
-    end = np.maximum.reduceat(schedule.end, first)[is_kernel]
-    nowhere = np.zeros(len(start), np.int32)
-    return Schedule(schedule.name, start, end, nowhere, least=schedule.makespan)
+    start, end = (each[is_kernel] for each in schedule.of_operations(study.graph.first_block))
+    one_sm = np.zeros(len(start), np.int32)
+    return Schedule(schedule.name, start, end, one_sm, least=schedule.makespan)
 
 
 def _draw(axes: Axes, plan: Schedule, lane: NDArray[np.int32], colours: Sequence[str]) -> None:

@@ -1,19 +1,14 @@
 """Speedup by number of SMs, and where the curve bends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from depgraph.analysis.study import Curve, Study
 from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, longest_drawn, new_figure
 from depgraph.reports.tables.table import shorten
 from depgraph.system.text import counted, show_factor, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Curve, Study
 
 MOST_CURVES = 5
 _LABEL_WIDTH = 24  # two of them are a picture wide

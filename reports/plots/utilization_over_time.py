@@ -1,20 +1,13 @@
 """Slot utilization over time, one row per schedule, same axes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis.study import Study
 from depgraph.reports.plots.style import DARK, HATCHED, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten
-from depgraph.schedule.schedule import running_part, utilization_over_time
+from depgraph.schedule.schedule import Schedule, running_part, utilization_over_time
 from depgraph.system.text import counted, show_number, show_percent, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.schedule.schedule import Schedule
 
 _BINS = 400
 _ROWS = 6

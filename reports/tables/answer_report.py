@@ -1,15 +1,18 @@
 """An answer as a report: the verdict, how the program runs today, what to do next, the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.analysis.bound import BoundTable
-from depgraph.analysis.next_steps import PROFILER_SLOWS
+from depgraph.analysis.answer import Answer, Conclusion
+from depgraph.analysis.bound import Basis, BoundTable
+from depgraph.analysis.compare_mechanisms import Comparison
+from depgraph.analysis.findings import AsLaunched
+from depgraph.analysis.next_steps import PROFILER_SLOWS, Step
+from depgraph.analysis.run_times import PredictedTime, Times
 from depgraph.reports.tables.bound_table import bound_report
 from depgraph.reports.tables.mechanism_tables import comparison_report
+from depgraph.reports.tables.table import Report
 from depgraph.system.text import (
     counted,
     show_factor,
@@ -19,16 +22,6 @@ from depgraph.system.text import (
     size_text,
 )
 from depgraph.system.time_units import TIMES, ratio
-
-if TYPE_CHECKING:
-    from depgraph.analysis.answer import Answer, Conclusion
-    from depgraph.analysis.bound import Basis
-    from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.findings import AsLaunched
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.run_times import PredictedTime, Times
-    from depgraph.reports.tables.table import Report
-
 
 _WORTH_SAYING = 1.005
 _OF_A_PREDICTION = ("us", "low_us", "high_us", "family")

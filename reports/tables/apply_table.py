@@ -1,16 +1,12 @@
 """What came of running a program with only its real edges: predicted beside measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from depgraph.apply.applied import Applied, Tried
+from depgraph.apply.plan import EdgeReason
 from depgraph.reports.tables.table import Column, Report, Table
 from depgraph.system.text import counted, show_factor, show_number
-
-if TYPE_CHECKING:
-    from depgraph.apply.applied import Applied, Tried
-    from depgraph.apply.plan import EdgeReason
 
 
 def _time(value: float | None) -> str:

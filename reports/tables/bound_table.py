@@ -1,11 +1,11 @@
 """The bounds on the speedup and the schedules that come close, as tables and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from depgraph.analysis.bound import Basis, BoundTable
+from depgraph.analysis.outcome import Bound
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -17,12 +17,7 @@ from depgraph.reports.tables.table import (
     whole_sms,
 )
 from depgraph.system.text import show_factor, show_number, size_text
-from depgraph.system.time_units import TIMES
-
-if TYPE_CHECKING:
-    from depgraph.analysis.bound import Basis, BoundTable
-    from depgraph.analysis.outcome import Bound
-
+from depgraph.system.time_units import TIMES, ratio
 
 _WORTH_SAYING = 1.005
 _SIZES_IN_WORDS = 3
@@ -116,7 +111,8 @@ def _launch_answers(table: BoundTable) -> list[str]:
     text = (
         f"launch costs, not part of the bound: on {_sms(first)} serial takes "
         f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
-        f"CUDA graph ({show_factor(costs.cuda_graph_speedup)}), {show_number(first.serial)} without"
+        f"CUDA graph ({show_factor(ratio(costs.serial, costs.cuda_graph))}), "
+        f"{show_number(first.serial)} without"
     )
     return [text]
 

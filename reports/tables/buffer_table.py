@@ -1,13 +1,13 @@
 """Buffers that are used again: tables of them, sentences, and how to keep them apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from depgraph.analysis.buffers import BLOCK_BYTES, allocators
-from depgraph.analysis.renaming import named
+from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, allocators
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.renaming import BufferSet, Renaming, named
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.program import Kernel
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -17,6 +17,7 @@ from depgraph.reports.tables.table import (
     show_value,
     whole_sms,
 )
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.text import (
     counted,
     operations_text,
@@ -25,14 +26,6 @@ from depgraph.system.text import (
     show_number,
     size_text,
 )
-
-if TYPE_CHECKING:
-    from depgraph.analysis.buffers import Buffer
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.renaming import BufferSet, Renaming
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
-    from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
 _NUMBERS_SHOWN = 8

@@ -1,14 +1,8 @@
 """What changed between two stores, as sentences and tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from depgraph.analysis.compare_stores import StoreDiff
 from depgraph.reports.tables.table import Column, Report, Table, common, show_value
 from depgraph.system.text import counted, show_factor, show_number, show_percent, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.compare_stores import StoreDiff
 
 _CHANGED = 0.005
 _MEANING = {

@@ -1,14 +1,8 @@
 """What a kilobyte of filter buys, as tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from depgraph.analysis.hint_sweep import HintSweep
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.reports.tables.table import Column, Report, Table, common
-
-if TYPE_CHECKING:
-    from depgraph.analysis.hint_sweep import HintSweep
 
 
 def hint_sweep_report(sweep: HintSweep) -> Report:

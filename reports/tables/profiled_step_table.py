@@ -1,20 +1,16 @@
 """What a profile alone says, as a report."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.analysis.next_steps import Step
+from depgraph.analysis.profiled_step import ProfiledStep, Spent
 from depgraph.reports.tables.table import Column, Report, Table, common, show_count
 from depgraph.system.text import counted, show_factor, show_percent, show_time
 from depgraph.system.time_units import ratio
-
-if TYPE_CHECKING:
-    from depgraph.analysis.profiled_step import ProfiledStep, Spent
 
 _CAUSES = (
     ("computing", "kernels compute"),

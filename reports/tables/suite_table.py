@@ -1,13 +1,20 @@
 """Many programs as tables: a row each, and geometric means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.analysis.suite import RAW_ONLY, REACHED, UPPER_BOUND, Broken
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.suite import (
+    RAW_ONLY,
+    REACHED,
+    UPPER_BOUND,
+    Broken,
+    Mean,
+    ProgramResult,
+    Suite,
+)
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -19,10 +26,6 @@ from depgraph.reports.tables.table import (
 )
 from depgraph.system.grouping import grouped
 from depgraph.system.text import clean_text, counted, show_factor
-
-if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.suite import Mean, ProgramResult, Suite
 
 _HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}
 _NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound")
