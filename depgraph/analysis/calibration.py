@@ -137,7 +137,7 @@ def calibrate(
         gpu=replace(fitted, errors=errors(halves[1], fitted)),
         start=start,
         constants_of=calibrated_gpu(gpu).name,
-        taken_over=tuple(name for name in CONSTANTS if name not in search.told),
+        taken_over=tuple(name for name in CONSTANTS if name not in search.measurable),
         measurements=measurements,
         fitted=errors(halves[0], fitted),
         before=errors(halves[1], start),
@@ -182,7 +182,7 @@ class _Search:
     def __init__(self, programs: Sequence[MeasuredProgram], start: Gpu) -> None:
         self.programs = programs
         self.start = start
-        self.told: set[str] = set()  # constants that some measured time depends on
+        self.measurable: set[str] = set()  # constants that some measured time depends on
         self.bare = [program.scenario(start, "full") for program in programs]
         self._shared: dict[tuple[float, ...], list[Scenario]] = {}
 
@@ -207,7 +207,7 @@ class _Search:
                 changed = {**best, name: best[name] * step}
                 changed_error = self.mean_error(changed, _FITTED[name])
                 if changed_error != error:
-                    self.told.add(name)
+                    self.measurable.add(name)
                 if changed_error + self._moved(changed) >= error + self._moved(best):
                     break
                 best, error = changed, changed_error

@@ -224,7 +224,7 @@ def errors_of(
     # lie in it.
     found, real, before = (np.asarray(times, np.float64) for times in (predicted, measured, serial))
     errors, saved = np.abs(found / real - 1), 1 - real / before
-    told = (np.abs(saved) < _NOTHING) | (saved * (1 - found / before) > 0)
+    is_right = (np.abs(saved) < _NOTHING) | (saved * (1 - found / before) > 0)
     ratios = np.sort(real / found)
     outside = int((1 - _IN_RANGE) / 2 * (len(ratios) + 1))
     return MeasuredErrors(
@@ -234,7 +234,7 @@ def errors_of(
         mean=float(errors.mean()),
         nine_of_ten=float(np.quantile(errors, _MOST)),
         worst=float(errors.max()),
-        direction=float(told.mean()),
+        direction=float(is_right.mean()),
         low=min(1.0, float(ratios[max(0, outside - 1)])),
         high=max(1.0, float(ratios[-max(1, outside)])),
     )

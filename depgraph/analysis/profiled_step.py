@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.analysis.activity import (
+    COMMUNICATE,
     COMPUTE,
     COPY,
-    TALK,
     TIMELINE,
     Activity,
     activity_of,
@@ -168,11 +168,11 @@ def spent_in(
     length = np.diff(times[order])
     is_kernel = activity.row[rows] >= 0
     running = []
-    for each in (kind == COMPUTE, kind == TALK, kind == COPY, is_kernel):
+    for each in (kind == COMPUTE, kind == COMMUNICATE, kind == COPY, is_kernel):
         change = np.concatenate([each * 1, each * -1, [0, 0]])
         running.append(np.cumsum(change[order])[:-1])
-    computes, talks, copies, kernels = (count > 0 for count in running)
-    is_idle = ~(computes | talks | copies) & (length > 0)
+    computes, communicates, copies, kernels = (count > 0 for count in running)
+    is_idle = ~(computes | communicates | copies) & (length > 0)
     at = order[:-1]
     idle = _idle(activity, times[at][is_idle], length[is_idle])
     duration = stop - start
@@ -183,8 +183,8 @@ def spent_in(
     busy = float(length[kernels].sum())
     return Spent(
         computing=float(length[computes].sum()) / US,
-        communicating=float(length[talks & ~computes].sum()) / US,
-        copying=float(length[copies & ~talks & ~computes].sum()) / US,
+        communicating=float(length[communicates & ~computes].sum()) / US,
+        copying=float(length[copies & ~communicates & ~computes].sum()) / US,
         host=idle["host"] / US,
         launching=idle["launching"] / US,
         waiting=idle["waiting"] / US,
