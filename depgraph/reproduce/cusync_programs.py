@@ -1,7 +1,7 @@
 """cuSync: two matrix products of an MLP, two convolutions of ResNet, as published and as here."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -68,7 +68,9 @@ def reproduce(published: Published) -> Iterator[Figure]:
     yield from _groups(published, groups)
 
 
-def _groups(published: Published, groups: dict[tuple[str, ...], list[Case]]) -> Iterator[Figure]:
+def _groups(
+    published: Published, groups: Mapping[tuple[str, str, str], list[Case]]
+) -> Iterator[Figure]:
     for (gpu, program, policy), cases in groups.items():
         if policy == "stream-k":
             continue

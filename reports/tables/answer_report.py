@@ -9,7 +9,8 @@ from depgraph.analysis.bound import Basis, BoundTable
 from depgraph.analysis.compare_mechanisms import Comparison
 from depgraph.analysis.findings import AsLaunched
 from depgraph.analysis.next_steps import PROFILER_SLOWS, Step
-from depgraph.analysis.run_times import PredictedTime, Times
+from depgraph.analysis.run_times import Times
+from depgraph.mechanisms.predicted_time import PredictedTime
 from depgraph.reports.tables.bound_table import bound_report
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.reports.tables.table import Report

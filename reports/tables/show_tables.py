@@ -97,6 +97,7 @@ def path_report(
         (function, len(steps), time := sum(step.duration for step in steps), time / length)
         for function, steps in by_function.items()
     ]
+    rows.sort(key=lambda row: (-row[2], row[0]))
     of_functions = [
         Column.text("name", "function"),
         Column("kernels", "kernels"),
@@ -111,15 +112,11 @@ def path_report(
         {"critical_path": total, "unit": unit, "durations": source},
         headline=[answer],
         tables=[
-            Table("functions", "Where the time goes", of_functions, sorted(rows, key=_by_time)),
+            Table("functions", "Where the time goes", of_functions, rows),
             Table.of("path", "Critical path", columns, path),
         ],
         notes=durations.assumptions,
     )
-
-
-def _by_time(row: tuple[str, int, float, float]) -> tuple[float, str]:
-    return -row[2], row[0]
 
 
 def path_columns(unit: str, name: Callable[[int], str]) -> list[Column]:
