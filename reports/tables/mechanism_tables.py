@@ -1,14 +1,15 @@
 """Mechanisms beside each other, and what each of them is."""
 
+from __future__ import annotations
+
 import math
 import textwrap
 from collections.abc import Callable, Iterable
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from depgraph.analysis.compare_mechanisms import OTHER_SCALES, Comparison
-from depgraph.analysis.cusync_policies import Policy
-from depgraph.analysis.outcome import Outcome
-from depgraph.mechanisms import Availability, Mechanism
+from depgraph.analysis.compare_mechanisms import OTHER_SCALES
+from depgraph.mechanisms import Availability
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -22,9 +23,15 @@ from depgraph.reports.tables.table import (
     show_whole_percent,
     whole_sms,
 )
-from depgraph.scenario.scenario import Scenario
 from depgraph.system.grouping import grouped
 from depgraph.system.text import show_factor, show_number, size_text
+
+if TYPE_CHECKING:
+    from depgraph.analysis.compare_mechanisms import Comparison
+    from depgraph.analysis.cusync_policies import Policy
+    from depgraph.analysis.outcome import Outcome
+    from depgraph.mechanisms import Mechanism
+    from depgraph.scenario.scenario import Scenario
 
 _FIXED = (
     "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
