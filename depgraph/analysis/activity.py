@@ -25,7 +25,7 @@ _BEFORE_NAME = r"(?:void )?(?:(?:\w+|\(anonymous namespace\)|<unnamed>)::)*"
 _PEER_COPY = re.compile(r"\bP(?:eer)?toP(?:eer)?\b|\bp2p\b", re.IGNORECASE)
 ALL = "all"
 TIMELINE = "give a timeline: a torch.profiler trace, or an Nsight Systems export"
-COMPUTE, TALK, COPY = range(3)
+COMPUTE, COMMUNICATE, COPY = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Activity:
     name: NDArray[np.object_]
     start: NDArray[np.float64]
     duration: NDArray[np.float64]
-    kind: NDArray[np.int64]  # `TALK` of collectives and peer copies, `COPY` of memsets, too
+    kind: NDArray[np.int64]  # `COMMUNICATE` of collectives and peer copies, `COPY` of memsets, too
     row: NDArray[np.int64]  # of the profile; -1 of copies and memsets
     stream: NDArray[np.int64]
     issued: NDArray[np.float64]  # NaN where the profile has no launch call
@@ -55,9 +55,9 @@ class Activity:
         return kernels
 
     @property
-    def talks(self) -> NDArray[np.bool_]:
+    def communicates(self) -> NDArray[np.bool_]:
         """What of it communicates."""
-        communicates: NDArray[np.bool_] = self.kind == TALK
+        communicates: NDArray[np.bool_] = self.kind == COMMUNICATE
         return communicates
 
     def take(self, rows: NDArray[np.bool_ | np.integer[Any]]) -> Activity:
@@ -66,17 +66,17 @@ class Activity:
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})
 
 
-def activity_of(profile: KernelProfile, communicates: re.Pattern[str] | None = None) -> Activity:
+def activity_of(profile: KernelProfile, pattern: re.Pattern[str] | None = None) -> Activity:
     """Put kernels, copies and memsets into one order; by default collectives as they are known."""
-    pattern = communicates or kernels_that_communicate()
-    talks = [pattern.match(name) is not None for name in profile.name]
+    pattern = pattern or kernels_that_communicate()
+    communicates = [pattern.match(name) is not None for name in profile.name]
     blocks = np.full(len(profile), UNKNOWN)
     if profile.grid is not None:
         blocks = np.where(profile.grid[:, 0] > 0, profile.grid.astype(np.int64).prod(axis=1), -1)
     parts, memory = [profile], profile.memory
     if memory is not None and memory.start is not None:
         parts.append(memory)
-        talks += [_PEER_COPY.search(name) is not None for name in memory.name]
+        communicates += [_PEER_COPY.search(name) is not None for name in memory.name]
         blocks = np.append(blocks, np.zeros(len(memory), np.int64))
     starts, duration, stream, issued, name = map(
         np.concatenate, zip(*map(_columns, parts), strict=True)
@@ -89,7 +89,7 @@ def activity_of(profile: KernelProfile, communicates: re.Pattern[str] | None = N
         name=name,
         start=(starts - origin).astype(np.float64),
         duration=duration,
-        kind=np.where(talks, TALK, np.where(row >= 0, COMPUTE, COPY)),
+        kind=np.where(communicates, COMMUNICATE, np.where(row >= 0, COMPUTE, COPY)),
         row=row,
         stream=stream,
         issued=np.where(issued == UNKNOWN, np.nan, issued - origin),

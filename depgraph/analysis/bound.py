@@ -122,21 +122,16 @@ class BoundTable:
         """Return one row per schedule, with the bound that it is compared with."""
         import pandas as pd
 
+        of_bound = (
+            "sms", "dependences", "serial", "critical_path", "work", "lower_bound", "limited_by",
+            "upper_bound",
+        )  # fmt: skip
         return pd.DataFrame(
             [
                 {
-                    "sms": bound.sms,
-                    "dependences": bound.dependences,
-                    "serial": bound.serial,
-                    "critical_path": bound.critical_path,
-                    "work": bound.work,
-                    "lower_bound": bound.lower_bound,
-                    "limited_by": bound.limited_by,
-                    "upper_bound": bound.upper_bound,
+                    **{name: getattr(bound, name) for name in of_bound},
                     "schedule": row.mechanism,
-                    "makespan": row.makespan,
-                    "speedup": row.speedup,
-                    "utilization": row.utilization,
+                    **{n: getattr(row, n) for n in ("makespan", "speedup", "utilization")},
                     "unit": self.unit,
                 }
                 for bound in self.bounds

@@ -1,11 +1,9 @@
 """Buffers: memory that kernels write, and the dependences that rest on its being used again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +11,14 @@ from numpy.typing import NDArray
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.graph_jit import SALT, mix64
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
 from depgraph.graph.lists import concatenate_lists, distinct
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.text import clean_text
 from depgraph.trace.records import WRITE, Allocation
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
 
 BLOCK_BYTES = 512
 """What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""

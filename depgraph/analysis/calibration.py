@@ -4,12 +4,10 @@ Constants are changed one at a time, by ever smaller factors, as long as program
 predicted better on average; those of half 1 say how good the result is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +27,16 @@ from depgraph.gpu.model import (
     CONSTANTS,
     DEFAULT_GPU,
     Gpu,
+    MeasuredErrors,
     available_gpus,
     calibrated_gpu,
     gpu_for_architecture,
     load_gpu,
 )
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.described import toml_text
 
-if TYPE_CHECKING:
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.scenario.scenario import Scenario
-
-    Errors = tuple[MeasuredErrors, ...]
+Errors = tuple[MeasuredErrors, ...]
 
 _SHARING = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
@@ -141,7 +137,7 @@ def calibrate(
         gpu=replace(fitted, errors=errors(halves[1], fitted)),
         start=start,
         constants_of=calibrated_gpu(gpu).name,
-        taken_over=tuple(name for name in CONSTANTS if name not in search.told),
+        taken_over=tuple(name for name in CONSTANTS if name not in search.measurable),
         measurements=measurements,
         fitted=errors(halves[0], fitted),
         before=errors(halves[1], start),
@@ -186,7 +182,7 @@ class _Search:
     def __init__(self, programs: Sequence[MeasuredProgram], start: Gpu) -> None:
         self.programs = programs
         self.start = start
-        self.told: set[str] = set()  # constants that some measured time depends on
+        self.measurable: set[str] = set()  # constants that some measured time depends on
         self.bare = [program.scenario(start, "full") for program in programs]
         self._shared: dict[tuple[float, ...], list[Scenario]] = {}
 
@@ -211,7 +207,7 @@ class _Search:
                 changed = {**best, name: best[name] * step}
                 changed_error = self.mean_error(changed, _FITTED[name])
                 if changed_error != error:
-                    self.told.add(name)
+                    self.measurable.add(name)
                 if changed_error + self._moved(changed) >= error + self._moved(best):
                     break
                 best, error = changed, changed_error

@@ -1,11 +1,8 @@
 """Overlap of computation and communication, from profiles alone: how much, and what it gained."""
 
-from __future__ import annotations
-
-from collections import defaultdict
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +16,10 @@ from depgraph.analysis.activity import (
     starts_of,
 )
 from depgraph.errors import ModelError
+from depgraph.system.grouping import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-
-if TYPE_CHECKING:
-    import re
-
 
 _MICROSECOND = 1000.0  # ns
 _NAMED = 3
@@ -174,11 +168,11 @@ def _alone(work: Activity, reference: Activity | None) -> tuple[NDArray[np.float
     if reference is not None:
         return _from_isolated(work, reference)
     is_free = _time_overlapped(work) == 0
-    free = _rows_of(work, np.flatnonzero(~work.talks & is_free))
+    free = _rows_of(work, np.flatnonzero(~work.communicates & is_free))
     known = {key: float(np.median(work.duration[rows])) for key, rows in free.items()}
     times = work.duration.copy()
     guessed = 0
-    for key, rows in _rows_of(work, np.flatnonzero(~work.talks & ~is_free)).items():
+    for key, rows in _rows_of(work, np.flatnonzero(~work.communicates & ~is_free)).items():
         if key in known:
             times[rows] = np.minimum(times[rows], known[key])
         else:
@@ -196,8 +190,8 @@ def _time_overlapped(work: Activity) -> NDArray[np.float64]:
     """Return for how long something of the other side ran beside each kernel."""
     times = np.zeros(len(work.duration))
     end = work.start + work.duration
-    for talks in (False, True):
-        rows, others = np.flatnonzero(work.talks == talks), work.talks != talks
+    for rows in (~work.communicates, work.communicates):
+        others = ~rows
         covered = _Cover(work.start[others], end[others])
         times[rows] = covered.before(end[rows]) - covered.before(work.start[rows])
     return times
@@ -250,10 +244,8 @@ def _rows_in_steps(work: Activity) -> dict[_Key, NDArray[np.intp]]:
 
 def _rows_of(work: Activity, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
     """Return those of some rows that are of each kernel, in the same order."""
-    members: dict[_Key, list[int]] = defaultdict(list)
     keys = list(zip(work.name.tolist(), work.blocks.tolist(), strict=True))
-    for row in rows.tolist():
-        members[keys[row]].append(row)
+    members = grouped(rows.tolist(), keys.__getitem__)
     return {key: np.array(of_key) for key, of_key in members.items()}
 
 
@@ -293,16 +285,16 @@ def _iteration(
     sms: int | None,
 ) -> Iteration:
     """Measure one step. Kernels of one side that overlap one another keep doing so in `alone`."""
-    start, duration, talks = work.start[rows], work.duration[rows], work.talks[rows]
+    start, duration, communicates = work.start[rows], work.duration[rows], work.communicates[rows]
     end = start + duration
     sides = []
-    for side in (~talks, talks):
+    for side in (~communicates, communicates):
         ran, taken = _Cover(start[side], end[side]).length, float(duration[side].sum())
         sides.append(ran * float(alone[side].sum()) / taken if taken > 0 else 0.0)
     time = _Cover(start, end).length
-    computing = _Cover(start[~talks], end[~talks]).length
-    blocks = work.blocks[rows][talks]
-    known, weights = blocks >= 0, duration[talks]
+    computing = _Cover(start[~communicates], end[~communicates]).length
+    blocks = work.blocks[rows][communicates]
+    known, weights = blocks >= 0, duration[communicates]
     taken_sms = None
     if known.any() and weights[known].sum() > 0:
         held = np.minimum(blocks[known], sms or np.inf)
@@ -328,7 +320,7 @@ def _median(iterations: Sequence[Iteration]) -> Iteration:
 def _kernels(rank: str, work: Activity) -> list[CommunicationKernel]:
     kernels = []
     for (name, blocks), rows in _rows_in_steps(work).items():
-        if work.talks[rows[0]]:
+        if work.communicates[rows[0]]:
             time = float(work.duration[rows].sum()) / _MICROSECOND
             of_grid = None if blocks < 0 else blocks
             kernels.append(CommunicationKernel(rank, name, len(rows), time, of_grid))

@@ -280,14 +280,14 @@ def _with_prediction(
 def _with_share_of_ideal(outcome: Outcome, mechanism: Mechanism, scenario: Scenario) -> Outcome:
     """Say what an outcome is of the ideal where there are collectives, and whether links count."""
     collectives = Communication.from_metadata(scenario.metadata).collectives
-    talks = np.isin(scenario.functions, list(collectives))
+    communicates = np.isin(scenario.functions, list(collectives))
     # Unlimited SMs have no such ideal, and beat that of any size.
     unlimited = math.isinf(scenario.sms) or outcome.against == Against.UNLIMITED.value
-    if unlimited or not talks.any():
+    if unlimited or not communicates.any():
         return outcome
     slots = scenario.occupancy * int(scenario.sms)
     alone = kernel_makespans(scenario.graph, scenario.durations, slots)
-    ideal = ratio(alone.sum(), max(alone[talks].sum(), alone[~talks].sum()))
+    ideal = ratio(alone.sum(), max(alone[communicates].sum(), alone[~communicates].sum()))
     outcome = replace(outcome, share_of_ideal=share_of_gain(outcome.overlap_speedup, ideal))
     knows_links = mechanism.needs_collectives or isinstance(mechanism, Serial)
     if knows_links or outcome.against in OTHER_SCALES:

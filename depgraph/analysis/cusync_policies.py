@@ -1,24 +1,19 @@
 """Which cuSync policy fits each pair of kernels, what it costs and how much faster it is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.outcome import Outcome
 from depgraph.graph.regroup import graph_of_pair, grouped_pairs
+from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
+from depgraph.scenario.scenario import Scenario
 
-if TYPE_CHECKING:
-    from depgraph.analysis.outcome import Outcome
-    from depgraph.mechanisms import Mechanism
-    from depgraph.scenario.scenario import Scenario
-
-    Groups = Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
+Groups = Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,13 @@
 """What is known of a program on one GPU size when a verdict is made; worked out when asked for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from depgraph.analysis.kernel_groups import KernelLoad, kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
@@ -19,6 +15,7 @@ from depgraph.analysis.outcome import Bound, limits_of
 from depgraph.analysis.renaming import BufferSet, Renaming, study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.graph.lists import distinct
+from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.base import run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import serial
 from depgraph.mechanisms.costs import charges_of
@@ -33,16 +30,12 @@ from depgraph.mechanisms.predicted_time import (
 )
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import run_contended
+from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.time_units import ratio, share_of
 from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
-
-if TYPE_CHECKING:
-    from depgraph.mechanisms import Mechanism
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.measured_run import MeasuredRun
-
+from depgraph.timing.measured_run import MeasuredRun
 
 _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 
@@ -160,7 +153,7 @@ class Findings:
         return share_of(float(times.max(initial=0.0)), self.bound.serial)
 
     @cached_property
-    def launched(self) -> AsLaunched:
+    def launched(self) -> "AsLaunched":
         """What the program does today."""
         return as_launched(self.scenario, self.bound)
 
@@ -231,7 +224,7 @@ class Findings:
         return graph, predicted_time(graph, self.scenario)
 
     @cached_property
-    def conflicts(self) -> list[CarveOutConflict]:
+    def conflicts(self) -> "list[CarveOutConflict]":
         """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
         return carve_out_conflicts(self.scenario.priced)
 
@@ -275,7 +268,10 @@ def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
         return []
     least = np.where(scenario.is_kernel, sharing.carve_outs.least, 0)
     chosen = np.where(scenario.is_kernel, sharing.carve_outs.chosen, _ANY)
-    start, end = _times(without_carve_outs(scenario).contended)
+    contended, policy = without_carve_outs(scenario).contended, CudaGraph()
+    rules = policy.rules(contended, charges_of(policy, {}, contended))
+    schedule = run_contended(policy.name, rules, contended)
+    start, end = schedule.of_operations(scenario.graph.first_block)
     number = scenario.graph.kernel
     conflicts = []
     for second in np.flatnonzero(least > chosen.min()).tolist():
@@ -287,20 +283,6 @@ def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
             for first in np.flatnonzero(together).tolist()
         ]  # fmt: skip
     return sorted(conflicts, key=lambda each: (each.first, each.second))
-
-
-def _times(contended: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return when kernels of a CUDA graph start and end: float64[n_operations] each."""
-    policy, graph = CudaGraph(), contended.graph
-    rules = policy.rules(contended, charges_of(policy, {}, contended))
-    schedule = run_contended(policy.name, rules, contended)
-    start, end = (np.zeros(graph.n_operations) for _ in range(2))
-    full = np.flatnonzero(np.diff(graph.first_block))
-    if len(full):
-        first = graph.first_block[:-1][full]
-        start[full] = np.minimum.reduceat(schedule.start, first)
-        end[full] = np.maximum.reduceat(schedule.end, first)
-    return start, end
 
 
 @dataclass(frozen=True, slots=True)

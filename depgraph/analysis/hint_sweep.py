@@ -1,26 +1,21 @@
 """What a kilobyte of filter buys: speedups of `dataflow-hints` by size, grain and number of SMs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.outcome import Outcome
 from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.hints import GRAINS
+from depgraph.scenario.scenario import Scenario
+from depgraph.system.grouping import grouped
 from depgraph.system.text import in_short
-from depgraph.system.workers import NOBODY
-
-if TYPE_CHECKING:
-    from depgraph.analysis.outcome import Outcome
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.system.workers import Steps
+from depgraph.system.workers import NOBODY, Steps
 
 SIZES = tuple(1 << n for n in range(2, 17, 2))
 """Bits, or counters, of a filter."""
@@ -58,7 +53,7 @@ class Curve:
     programs: int = 1
 
     @classmethod
-    def of(cls, name: str, points: Sequence[Point]) -> Curve:
+    def of(cls, name: str, points: Sequence[Point]) -> "Curve":
         """Take means of the points of one grain, or mechanism."""
         sizes = sorted({point.kib for point in points}, key=lambda kib: kib or math.inf)
         reached = [[p.speedup for p in points if p.kib == kib] for kib in sizes]
@@ -95,17 +90,15 @@ class HintSweep:
     left_out: Mapping[str, str]  # program and mechanisms to why there are no points
 
     @classmethod
-    def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> HintSweep:
+    def of(cls, points: Sequence[Point], left_out: Mapping[str, str]) -> "HintSweep":
         """Take means over sizes and programs with hints at each grain; refuse if none has any."""
         hinted = [{p.program for p in points if p.grain == grain} for grain in GRAINS]
         shared = set.intersection(*filter(None, hinted)) if any(hinted) else set[str]()
         if not shared:
             reasons = [why for name, why in left_out.items() if DataflowHints.name in name]
             raise ModelError("; ".join(dict.fromkeys(reasons)))
-        own: dict[str, list[Point]] = {}
-        for point in points:
-            if point.program in shared:
-                own.setdefault(point.grain or point.mechanism, []).append(point)
+        known = [point for point in points if point.program in shared]
+        own = grouped(known, lambda point: point.grain or point.mechanism)
         curves = tuple(Curve.of(grain, own[grain]) for grain in GRAINS if grain in own)
         # How large their filters are differs by program.
         others = tuple(
@@ -173,9 +166,7 @@ def sweep_hints(
     left_out: dict[str, str] = {}
     for name, scenario in programs:
         found = compare_mechanisms(scenario, sms, [*others, *hints], steps=steps)
-        reasons: dict[str, list[str]] = {}
-        for mechanism, why in found.left_out.items():
-            reasons.setdefault(why, []).append(mechanism)
+        reasons = grouped(found.left_out, found.left_out.__getitem__)
         left_out |= {f"{name}: {in_short(', '.join(m))}": why for why, m in reasons.items()}
         for outcome in found.outcomes:
             own = of_label.get(outcome.mechanism)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.system.grouping import grouped
 from depgraph.system.time_units import share_of
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
@@ -144,23 +145,15 @@ def group_kernels(scenario: Scenario, by: str) -> list[KernelGroup]:
     """
     groups = group_names(scenario, by)
     times = kernel_times(scenario)
-    members_of: dict[str, list[int]] = {}
-    for at, kernel in enumerate(scenario.kernels):
-        members_of.setdefault(groups[kernel.kernel], []).append(at)
-    result = []
-    for group, members in members_of.items():
-        own = [scenario.kernels[at] for at in members]
-        result.append(
-            KernelGroup(
-                group=group,
-                kernels=len(own),
-                blocks=sum(k.blocks for k in own),
-                time=sum(times.get(k.kernel, 0.0) for k in own) if times else None,
-                accesses=sum(k.accesses for k in own),
-                read_bytes=sum(k.read_bytes for k in own),
-                written_bytes=sum(k.written_bytes for k in own),
-            )
+    result = [
+        KernelGroup(
+            group=group,
+            kernels=len(own),
+            time=sum(times.get(k.kernel, 0.0) for k in own) if times else None,
+            **_sums(own, "blocks", "accesses", "read_bytes", "written_bytes"),
         )
+        for group, own in grouped(scenario.kernels, lambda k: groups[k.kernel]).items()
+    ]
     return sorted(result, key=lambda g: (-(g.time or 0.0), -g.kernels, g.group))
 
 
@@ -169,33 +162,24 @@ def kernel_times(scenario: Scenario) -> dict[int, float]:
     match = None if scenario.fit is None else scenario.fit.match
     if match is None:
         return {}
-    return {
-        kernel.kernel: time
-        for kernel, time in zip(match.kernels, match.duration.tolist(), strict=True)
-        if not np.isnan(time)
-    }
+    times = zip(match.kernels, match.duration.tolist(), strict=True)
+    return {kernel.kernel: time for kernel, time in times if not np.isnan(time)}
 
 
 def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list[PairGroup]:
     """Put pairs of kernels together, those with most edges first."""
-    pairs_of: dict[tuple[str, str], list[PairSummary]] = {}
-    for pair in pairs:
-        source, target = groups[pair.source], groups[pair.target]
-        pairs_of.setdefault((source, target), []).append(pair)
+    pairs_of = grouped(pairs, lambda pair: (groups[pair.source], groups[pair.target]))
     result = [
         PairGroup(
-            source=source,
-            target=target,
-            pairs=len(own),
-            edges=sum(p.edges for p in own),
-            raw=sum(p.raw for p in own),
-            war=sum(p.war for p in own),
-            waw=sum(p.waw for p in own),
-            reuse=sum(p.reuse for p in own),
+            source, target, pairs=len(own), **_sums(own, "edges", "raw", "war", "waw", "reuse")
         )
         for (source, target), own in pairs_of.items()
     ]
     return sorted(result, key=lambda g: (-g.edges, g.source, g.target))
+
+
+def _sums(items: Sequence[object], *names: str) -> dict[str, int]:
+    return {name: sum(getattr(item, name) for item in items) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +198,8 @@ def loads_by_group(
 ) -> tuple[FunctionLoad, ...]:
     """Add kernels up by their group, those of the longest first."""
     time_on_path = {step.kernel: step.duration for step in path}
-    groups: dict[str, list[KernelLoad]] = {}
-    for load in loads:
-        groups.setdefault(names[load.kernel], []).append(load)
     functions = []
-    for name, own in groups.items():
+    for name, own in grouped(loads, lambda load: names[load.kernel]).items():
         time = sum(load.time for load in own)
         busy = sum(load.time * load.utilization for load in own)
         on_path = sum(time_on_path.get(load.kernel, 0.0) for load in own)

@@ -1,18 +1,18 @@
 """Programs whose concurrency was measured on a GPU, and what is predicted for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from depgraph.analysis.outcome import limits_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
-from depgraph.gpu.model import MeasuredErrors
+from depgraph.gpu.model import Gpu, MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources
+from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
     PredictedTime,
@@ -21,16 +21,12 @@ from depgraph.mechanisms.predicted_time import (
     predicted_time,
 )
 from depgraph.mechanisms.streams import Streams
-from depgraph.scenario.contention import contended_bound
+from depgraph.scenario.contention import Contention, contended_bound
 from depgraph.scenario.scenario import Scenario
+from depgraph.system.grouping import grouped
 from depgraph.timing.durations import default_durations
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchTime, launch_model
-
-if TYPE_CHECKING:
-    from depgraph.gpu.model import Gpu
-    from depgraph.mechanisms.base import Mechanism
-    from depgraph.scenario.contention import Contention
-    from depgraph.trace.records import Dim3
+from depgraph.trace.records import Dim3
 
 _NOTHING = 0.03  # time saved, as a share, that is as good as none
 _MOST = 0.9
@@ -165,10 +161,10 @@ def predict_graph(
         bound = contended_bound(scenario.contended)
     else:
         bound = limits_of(scenario).lower_bound
-    policy = graph_chain(scenario) if as_chain else CudaGraph()
-    return _prediction(
-        program, policy, scenario, program.serial if as_chain else program.parallel, bound
-    )
+    policy, measured = CudaGraph(), program.parallel
+    if as_chain:
+        policy, measured = graph_chain(scenario), program.serial
+    return _prediction(program, policy, scenario, measured, bound)
 
 
 def predict_streams(program: MeasuredProgram, gpu: Gpu) -> Prediction | None:
@@ -208,19 +204,14 @@ def streams_time(scenario: Scenario) -> float:
     return predicted_time(Streams(), _ahead(scenario)).time
 
 
+_TIMES = attrgetter("time", "measured", "program.serial")
+
+
 def errors_by_family(gpu: str, predictions: Iterable[Prediction]) -> tuple[MeasuredErrors, ...]:
     """Sum up how far predictions were off, of each family of programs."""
-    groups: dict[str, list[Prediction]] = {}
-    for each in predictions:
-        groups.setdefault(each.family, []).append(each)
+    groups = grouped(predictions, attrgetter("family"))
     return tuple(
-        errors_of(
-            family,
-            gpu,
-            [each.time for each in members],
-            [each.measured for each in members],
-            [each.program.serial for each in members],
-        )
+        errors_of(family, gpu, *zip(*map(_TIMES, members), strict=True))
         for family, members in sorted(groups.items())
     )
 
@@ -233,7 +224,7 @@ def errors_of(
     # lie in it.
     found, real, before = (np.asarray(times, np.float64) for times in (predicted, measured, serial))
     errors, saved = np.abs(found / real - 1), 1 - real / before
-    told = (np.abs(saved) < _NOTHING) | (saved * (1 - found / before) > 0)
+    is_right = (np.abs(saved) < _NOTHING) | (saved * (1 - found / before) > 0)
     ratios = np.sort(real / found)
     outside = int((1 - _IN_RANGE) / 2 * (len(ratios) + 1))
     return MeasuredErrors(
@@ -243,7 +234,7 @@ def errors_of(
         mean=float(errors.mean()),
         nine_of_ten=float(np.quantile(errors, _MOST)),
         worst=float(errors.max()),
-        direction=float(told.mean()),
+        direction=float(is_right.mean()),
         low=min(1.0, float(ratios[max(0, outside - 1)])),
         high=max(1.0, float(ratios[-max(1, outside)])),
     )

@@ -1,26 +1,22 @@
 """The lower bounds on the makespan, and how close to them schedules come."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.errors import DeadlockError
+from depgraph.gpu.model import MeasuredErrors
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.graph_jit import Shares, intra_block_finish
+from depgraph.mechanisms import Mechanism, Rules
 from depgraph.mechanisms.baselines import serial
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against
 from depgraph.schedule.schedule import ANOMALY, Schedule
 from depgraph.system.time_units import ratio, share_of, share_of_gain
-
-if TYPE_CHECKING:
-    from depgraph.errors import DeadlockError
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms import Mechanism, Rules
-    from depgraph.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +25,6 @@ class LaunchCosts:
 
     serial: float  # one by one, from the host
     cuda_graph: float  # as a CUDA graph in which each kernel waits for the one before it
-
-    @property
-    def cuda_graph_speedup(self) -> float:
-        """How much faster the CUDA graph is."""
-        return ratio(self.serial, self.cuda_graph)
 
 
 def launch_costs(scenario: Scenario) -> LaunchCosts | None:
@@ -150,22 +141,14 @@ class Bound:
     @property
     def intra_block_bound(self) -> float | None:
         """The same where blocks may wait anywhere inside; None without positions."""
-        return (
-            None
-            if self.intra_block_path is None
-            else max(self.intra_block_path, self.work, self.memory)
-        )
+        path = self.intra_block_path
+        return None if path is None else max(path, self.work, self.memory)
 
     @property
     def intra_block_upper_bound(self) -> float | None:
         """Upper bound on the speedup where blocks may wait inside; None without positions."""
         bound = self.intra_block_bound
         return None if bound is None else ratio(self.serial, bound)
-
-    @property
-    def work_bound(self) -> float:
-        """The same where blocks may be cut up."""
-        return max(self.work, self.memory)
 
     @property
     def upper_bound(self) -> float:
@@ -187,10 +170,8 @@ class Bound:
     @property
     def reached(self) -> Outcome:
         """The shortest of the schedules whose blocks wait before they start."""
-        return min(
-            (s for s in self.schedules if s.against == Against.BLOCK.value),
-            key=lambda schedule: schedule.makespan,
-        )
+        whole = (each for each in self.schedules if each.against == Against.BLOCK.value)
+        return min(whole, key=attrgetter("makespan"))
 
 
 def intra_block_path(
@@ -217,13 +198,12 @@ class Paths:
     intra_block: float | None
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Paths:
+    def of(cls, scenario: Scenario) -> "Paths":
         """Find the critical paths along certain dependences."""
-        graph = scenario.bound_graph
-        intra_block = (
-            None if graph.first_use is None else intra_block_path(graph, scenario.own_durations)
-        )
-        return cls(graph.longest_path(scenario.least_durations), intra_block)
+        graph, inside = scenario.bound_graph, None
+        if graph.first_use is not None:
+            inside = intra_block_path(graph, scenario.own_durations)
+        return cls(graph.longest_path(scenario.least_durations), inside)
 
 
 def limits_of(
@@ -265,9 +245,9 @@ def outcome_of(
         work = min(work, _work_of(alone_rules, scenario))
     busy = 0.0 if rules.unlimited else share_of(work, makespan)
     # Blocks that are cut up are at work in more slots than their schedule shows.
-    held = (
-        0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule, on_sms=on_sms))
-    )
+    held = busy
+    if not rules.unlimited:
+        held = max(busy, held_share(scenario, alone_schedule, on_sms=on_sms))
     notes = [*charged, *rules.assumptions]
     if makespan > schedule.makespan * (1 + _CLOSE):
         notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
@@ -340,7 +320,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
         graph = rules.graph or scenario.graph
         need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
         path = intra_block_path(graph.certain(), scenario.own_durations, join_need=need)
-        bound = max(path, limits.work_bound)
+        bound = max(path, limits.work, limits.memory)
     elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
     return against, bound

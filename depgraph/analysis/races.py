@@ -1,25 +1,19 @@
 """Conflicting accesses that nothing orders: streams that lack a synchronisation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
+from depgraph.footprint.footprints import Footprints
 from depgraph.graph.kinds import ALL_KINDS
-from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Calls
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.store.store import Store
-    from depgraph.trace.records import Allocation, HostCall
+from depgraph.store.store import Store
+from depgraph.system.grouping import grouped
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Allocation, Calls, HostCall
 
 _STREAM_KINDS = (Calls.LEGACY, Calls.BLOCKING, Calls.NON_BLOCKING)
 _GRAPH_CALLS = (Calls.GRAPH_BEGINS, Calls.UNKNOWN_GRAPH_BEGINS, Calls.GRAPH_ENDS, Calls.GRAPH_EDGE)
@@ -68,9 +62,7 @@ def find_races(store: Store) -> RaceCheck:
     _refuse_others(store)
     layout = _Layout.of(store)
     pairs = [pair for pair in store.pairs if pair.raw + pair.war + pair.waw + pair.possible]
-    wanted: dict[int, list[PairSummary]] = {}
-    for pair in pairs:
-        wanted.setdefault(layout.operation[pair.target], []).append(pair)
+    wanted = grouped(pairs, lambda pair: layout.operation[pair.target])
     order = HostOrder(store.host_calls, layout.streams, wanted.keys())
     conflicts = _Conflicts(store, layout)
     races, possible, unjudged, across = [], 0, 0, 0
@@ -137,7 +129,7 @@ class _Layout:
     streams: list[int]  # of each operation
 
     @classmethod
-    def of(cls, store: Store) -> _Layout:
+    def of(cls, store: Store) -> "_Layout":
         operation = {k.kernel: k.operation for k in store.kernels}
         operation |= {copy.number: copy.operation for copy in store.copies}
         streams = [0] * len(operation)

@@ -1,11 +1,8 @@
 """Which buffers to rename: small sets of them, and what the bound becomes without their reuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +12,8 @@ from depgraph.analysis.next_steps import Invocation, Step
 from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, invert_lists
 from depgraph.graph.lists import gather_lists
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.time_units import ratio
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
 """Parts of the possible speedup that a set of buffers is looked for."""
@@ -149,7 +144,7 @@ def what_ifs(buffers: Sequence[Buffer]) -> tuple[str, ...]:
     return tuple(f"buffer={low:#x}:{high:#x} drop={kinds}" for low, high in spans)
 
 
-def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int, ...], float]]:
+def _sets(paths: "_Paths", buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int, ...], float]]:
     """Yield sets of buffers that bring a part of what all would, and the path that remains."""
     chosen = paths.greedy()
     before, after = (max(paths.length(s), paths.floor) for s in (frozenset[int](), chosen))

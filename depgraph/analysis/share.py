@@ -1,27 +1,22 @@
 """Two programs on one GPU: what sharing it takes, and what it costs each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import run_mechanism
+from depgraph.mechanisms.base import Mechanism, run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_time
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.schedule import Schedule
 from depgraph.system.time_units import ratio
-
-if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Mechanism
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)

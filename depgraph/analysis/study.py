@@ -25,7 +25,7 @@ from depgraph.analysis.kernel_groups import (
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import Bound, Paths, limits_of, work_done
-from depgraph.analysis.side_by_side import SideBySide, side_by_side
+from depgraph.analysis.run_times import SideBySide, side_by_side
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from depgraph.system.grouping import grouped
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
@@ -144,9 +146,7 @@ class Suite:
     @cached_property
     def sizes(self) -> dict[str, list[ProgramResult]]:
         """Programs that means are taken over: those on a GPU size, or each on its own one."""
-        by_size: dict[float, list[ProgramResult]] = {}
-        for each in self.programs:
-            by_size.setdefault(each.sms, []).append(each)
+        by_size = grouped(self.programs, attrgetter("sms"))
         if len(by_size) > 1 and len({p.program for p in self.programs}) == len(self.programs):
             return {"its own GPU": self.programs}
         return {size_text(sms): results for sms, results in by_size.items()}
@@ -174,14 +174,10 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def results_of_bounds(program: str, store: str, table: BoundTable) -> list[ProgramResult]:
     """Return what a suite shows of bounds: a result for each GPU size, without verdict."""
-    results = []
-    for sms in dict.fromkeys(bound.sms for bound in table.bounds):
-        own = [bound for bound in table.bounds if bound.sms == sms]
-        rows = own[0].schedules[1:]
-        best = own[0].reached
-        result = _result(program, store, table.basis, own[0], own[-1], best, rows)
-        results.append(result)
-    return results
+    return [
+        _result(program, store, table.basis, own[0], own[-1], own[0].reached, own[0].schedules[1:])
+        for own in grouped(table.bounds, attrgetter("sms")).values()
+    ]
 
 
 def results_of_comparison(

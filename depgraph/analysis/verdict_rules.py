@@ -3,20 +3,20 @@
 ``docs/verdicts.md`` explains each.
 """
 
-from __future__ import annotations
-
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import allocators
+from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
+from depgraph.system.grouping import grouped
 from depgraph.system.text import (
     clean_text,
     counted,
@@ -31,9 +31,6 @@ from depgraph.system.text import (
 )
 from depgraph.system.time_units import ratio
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 
 BUFFERS = "reused-buffers"
 """The rule that names buffers."""
@@ -293,14 +290,13 @@ def _tails_apply(facts: Findings) -> bool:
 
 def _tails(facts: Findings) -> str:
     names = _short_names(facts)
-    alike: dict[tuple[str, int, int, int], list[int]] = {}
-    for load in facts.tails:
-        key = names.get(load.kernel, ""), load.tail_blocks, load.blocks, load.slots
-        alike.setdefault(key, []).append(load.kernel)
+    alike = grouped(
+        facts.tails, lambda load: (names[load.kernel], load.tail_blocks, load.blocks, load.slots)
+    )
     shown = [
-        f"{kernels_text(sorted(kernels))} ({name}): {tail} of {counted(blocks, 'block')} on "
-        f"{counted(slots, 'slot')}"
-        for (name, tail, blocks, slots), kernels in alike.items()
+        f"{kernels_text(sorted(load.kernel for load in loads))} ({name}): {tail} of "
+        f"{counted(blocks, 'block')} on {counted(slots, 'slot')}"
+        for (name, tail, blocks, slots), loads in alike.items()
     ]
     share = sum(load.tail_cost for load in facts.tails) / facts.bound.serial
     return (
@@ -309,11 +305,9 @@ def _tails(facts: Findings) -> str:
     )
 
 
-def _short_names(facts: Findings) -> dict[int, str]:
-    return {
-        k.kernel: in_short(clean_text(base_name(k.name)), _NAME_WIDTH)
-        for k in facts.scenario.kernels
-    }
+def _short_names(facts: Findings) -> defaultdict[int, str]:
+    names = {k.kernel: clean_text(base_name(k.name)) for k in facts.scenario.kernels}
+    return defaultdict(str, {kernel: in_short(n, _NAME_WIDTH) for kernel, n in names.items()})
 
 
 def _listed(items: Sequence[str]) -> str:
@@ -389,18 +383,14 @@ def _carve_outs(facts: Findings) -> str:
     if together is None:
         return ""
     names = _short_names(facts)
-    alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
-    for each in facts.conflicts:
-        first, second = names.get(each.first, ""), names.get(each.second, "")
-        key = first, second, each.set_to, each.needed
-        members = alike.setdefault(key, (set(), set()))
-        members[0].add(each.first)
-        members[1].add(each.second)
+    alike = grouped(
+        facts.conflicts, lambda c: (names[c.first], names[c.second], c.set_to, c.needed)
+    )
     shown = [
-        f"{kernels_text(sorted(seconds))} ({second}) needs {show_bytes(needed)} of shared memory "
-        f"and cannot join {kernels_text(sorted(firsts))} ({first}) on an SM set to "
-        f"{show_bytes(set_to)}"
-        for (first, second, set_to, needed), (firsts, seconds) in alike.items()
+        f"{kernels_text(sorted({c.second for c in own}))} ({second}) needs {show_bytes(needed)} of "
+        f"shared memory and cannot join {kernels_text(sorted({c.first for c in own}))} ({first}) "
+        f"on an SM set to {show_bytes(set_to)}"
+        for (first, second, set_to, needed), own in alike.items()
     ]
     return (
         f"These kernels cannot share SMs, set the preferred carve-out: {_listed(shown)}. "

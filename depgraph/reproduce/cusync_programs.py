@@ -1,26 +1,21 @@
 """cuSync: two matrix products of an MLP, two convolutions of ResNet, as published and as here."""
 
-from __future__ import annotations
-
 import csv
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 import numpy as np
 
 from depgraph.analysis.measured_programs import errors_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
-from depgraph.gpu.model import load_gpu
+from depgraph.gpu.model import MeasuredErrors, load_gpu
 from depgraph.mechanisms import Quantity
+from depgraph.mechanisms.costs import ChangedCosts
+from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
+from depgraph.system.grouping import grouped
 from depgraph.timing.launch_model import parse_launch
-
-if TYPE_CHECKING:
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.mechanisms.costs import ChangedCosts
-    from depgraph.reproduce.figures import Figure, Inputs, Published
 
 # Columns of the two matrix products of an MLP on one of eight GPUs, as microsoft/cusync runs them
 # (src/ml-bench/transformer/eval_mlp.py): GPT-3 has a hidden size of 12288, LLaMA of 8192.
@@ -55,7 +50,7 @@ class Case:
 def reproduce(published: Published) -> Iterator[Figure]:
     """Predict all lines of both tables, the first figure, and the largest matrix products."""
     inputs = published.inputs
-    groups = groups_of([*mlp(inputs), *conv2d(inputs)], ("gpu", "program", "policy"))
+    groups = grouped([*mlp(inputs), *conv2d(inputs)], attrgetter("gpu", "program", "policy"))
     published.notes += [_errors(name, cases) for name, cases in groups.items()]
     free = _errors_of(list(conv2d(inputs, invocation=0.0))).direction
     published.notes.append(
@@ -73,15 +68,9 @@ def reproduce(published: Published) -> Iterator[Figure]:
     yield from _groups(published, groups)
 
 
-def groups_of(cases: Iterable[Case], by: Sequence[str]) -> dict[tuple[str, ...], list[Case]]:
-    """Deal cases out by some of their names."""
-    groups: dict[tuple[str, ...], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[tuple(getattr(case, name) for name in by)].append(case)
-    return groups
-
-
-def _groups(published: Published, groups: dict[tuple[str, ...], list[Case]]) -> Iterator[Figure]:
+def _groups(
+    published: Published, groups: Mapping[tuple[str, str, str], list[Case]]
+) -> Iterator[Figure]:
     for (gpu, program, policy), cases in groups.items():
         if policy == "stream-k":
             continue

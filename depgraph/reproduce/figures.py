@@ -1,18 +1,14 @@
 """A published figure beside the one that is computed, and where both come from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.errors import InputError
+from depgraph.graph.program import Extraction
 from depgraph.system.described import parse_toml, read_toml_text
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Extraction
-    from depgraph.timing.profile import BlockProfile, KernelProfile
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 PUBLISHED = "papers/published.toml"
 

@@ -1,12 +1,10 @@
 """What papers published of dependences and policies, computed from packaged programs."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +20,9 @@ from depgraph.extraction.workload import (
 )
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.gpu.model import load_gpu
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.lists import list_of_each
-from depgraph.graph.program import DeviceLaunches
+from depgraph.graph.program import DeviceLaunches, Extraction
 from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.costs import charges_of
 from depgraph.reproduce import cusync_programs, simulator
@@ -37,10 +36,6 @@ from depgraph.system.text import did_you_mean, in_short
 from depgraph.system.time_units import ratio
 from depgraph.timing.launch_model import LaunchChoice, parse_launch
 from depgraph.trace.records import READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Extraction
 
 KUPER_TABLE = "papers/kuper_tool.json"
 _LINE = 128  # bytes of what the tool tells apart

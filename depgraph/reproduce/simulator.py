@@ -1,26 +1,21 @@
 """Accel-Sim with dependences in its block scheduler: its times beside those of a schedule here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.program import Kernel
+from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import makespan
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.store import Store
 from depgraph.timing.profile import BlockProfile
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
-    from depgraph.reproduce.figures import Figure, Inputs, Published
 
 _RUNS = (("gru_train", 46), ("streams4", 46), ("streams4", 80))
 _NOTICED = 0.05  # what single functions take longer beside others, to be named

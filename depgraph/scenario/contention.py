@@ -68,11 +68,8 @@ def work_of_blocks(
         waits_for_all=True,
     )
     run = run_rules("alone", rules, graph, shape, on, sms, sharing=sharing)
-    full = np.flatnonzero(np.diff(graph.first_block))
-    first = graph.first_block[:-1][full]
-    taken = np.zeros(graph.n_operations)
-    if len(full):
-        taken[full] = np.maximum.reduceat(run.end, first) - np.minimum.reduceat(run.start, first)
+    start, end = run.of_operations(graph.first_block)
+    taken = end - start
     factor = np.divide(alone - lead, taken, out=np.zeros(len(taken)), where=taken > 0)
     values: NDArray[np.float64] = shape * factor[graph.operation_of_block]
     return values, lead

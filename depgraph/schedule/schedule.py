@@ -48,6 +48,17 @@ class Schedule:
         last = 0.0 if self.children is None else self.children.over
         return max(self.least, last, float(self.end.max(initial=0.0)))
 
+    def of_operations(
+        self, first_block: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return when operations start and end, 0 for one without blocks: float64[n] each."""
+        start, end = np.zeros((2, len(first_block) - 1))
+        full = np.flatnonzero(np.diff(first_block))
+        if len(full):
+            start[full] = np.minimum.reduceat(self.start, first_block[full])
+            end[full] = np.maximum.reduceat(self.end, first_block[full])
+        return start, end
+
     def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
         """Return it with the blocks of all children behind; what is not launched is on SM -1."""
         if launches is None:

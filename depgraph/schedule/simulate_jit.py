@@ -27,13 +27,13 @@ from depgraph.schedule.launching_jit import (
 )
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.sms_jit import (
-    begin_beside,
     next_class,
     next_on_sms,
     queue_block,
     roomiest,
     roomiest_gpc,
     roomiest_of_gpc,
+    start_on_shared_sm,
     take,
 )
 from depgraph.schedule.waits_jit import (
@@ -177,7 +177,7 @@ def _run_released(run, operations, blocks, sharing, launches, events):
         if launches is not None and begin_launching(run, launches, blocks, events, block):
             continue
         if operations[k].load > 0:
-            begin_beside(run, sharing, operations, blocks, block)
+            start_on_shared_sm(run, sharing, operations, blocks, block)
             continue
         begin = max(blocks.start[block], blocks.earliest[block])
         blocks.end[block] = begin + blocks.duration[block]

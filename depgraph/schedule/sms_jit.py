@@ -428,7 +428,7 @@ def _renew(run, sharing, sm):
 
 
 @compiled_helper
-def begin_beside(run, sharing, operations, blocks, block):
+def start_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     operation, own = operations[blocks.operation[block]], sharing.sms[sm]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from depgraph.system.machine_code import Kept
+    from depgraph.system.machine_code import CodeCache
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -331,14 +331,14 @@ class CompiledFunction:
         made = of_numba(self._uncallable, arguments)
         self._shipped_in(folder).save(tuple(map(types_of, arguments)), made)
 
-    def _shipped_in(self, folder: Path) -> Kept:
-        from depgraph.system.machine_code import COMMON, Kept, runner
+    def _shipped_in(self, folder: Path) -> CodeCache:
+        from depgraph.system.machine_code import COMMON, CodeCache, runner
 
         made_of = self._made_of(is_portable=True) + runner()
-        return Kept(folder, self._kept_as, made_of, lambda: COMMON)
+        return CodeCache(folder, self._kept_as, made_of, lambda: COMMON)
 
     @cached_property
-    def _shipped(self) -> Kept | None:
+    def _shipped(self) -> CodeCache | None:
         """The files of code that came with depgraph, where its sources are as they came, too."""
         from depgraph.system.machine_code import SHIPPED, is_common_processor
 
@@ -350,9 +350,9 @@ class CompiledFunction:
         return self._shipped_in(SHIPPED)
 
     @cached_property
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> CodeCache | None:
         """The files in which compiled code is kept; None if nothing can be kept."""
-        from depgraph.system.machine_code import Kept, folder_of, makers
+        from depgraph.system.machine_code import CodeCache, folder_of, makers
 
         folder = folder_of(Path(self.py_func.__code__.co_filename))
         if folder is None:
@@ -360,7 +360,7 @@ class CompiledFunction:
         if not is_ours(folder):
             _distrust(folder)
             return None
-        return Kept(folder, self._kept_as, self._made_of(is_portable=False) + makers())
+        return CodeCache(folder, self._kept_as, self._made_of(is_portable=False) + makers())
 
     @property
     def _kept_as(self) -> str:

@@ -438,7 +438,7 @@ def makers() -> bytes:
     return b"".join([runner(), *texts]) + f"{np.__version__} {platform.python_version()}".encode()
 
 
-class Kept:
+class CodeCache:
     """The files in which the code of one function is kept; `source` tells what it was made of."""
 
     def __init__(

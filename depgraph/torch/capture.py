@@ -32,7 +32,7 @@ from depgraph.apply.captured import (
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.allocations import listening
-from depgraph.torch.compiling import allocations_told
+from depgraph.torch.compiling import allocation_hook
 from depgraph.torch.executed import is_library
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
@@ -110,7 +110,7 @@ def capture(
         )  # fmt: skip
         with (
             _explained(), torch.cuda.graph(graph, pool=pool, stream=main),
-            log, allocations_told(log.take),
+            log, allocation_hook(log.take),
         ):  # fmt: skip
             outputs = run()
         timeline = allocations.timeline()

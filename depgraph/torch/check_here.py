@@ -146,7 +146,7 @@ class Check:
         found: dict[str, float] = {}
         for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
             self._stage.runs_graph(graph.name)
-            before, after = prepared.times_beside(plain, graph)
+            before, after = prepared.interleaved_times(plain, graph)
             if after < _NO_FASTER * before:
                 found[graph.name] = after
         self._verdicts.graphs += [

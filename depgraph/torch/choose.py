@@ -129,7 +129,7 @@ def _measured(
         if verdict is None or verdict.wrong:
             notes.append(f"the graph {graph.name!r} is another one here than was checked")
             continue
-        before, after = prepared.times_beside(plain, graph)
+        before, after = prepared.interleaved_times(plain, graph)
         share = after / before
         us = share * choice.plain_us
         found = predict(graph.edges)

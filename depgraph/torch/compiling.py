@@ -69,7 +69,7 @@ def refuse_unseen(run: Callable[[], Any], name: str) -> None:
 
 
 @contextmanager
-def allocations_told(tell: Callable[[Any], None]) -> Iterator[None]:
+def allocation_hook(tell: Callable[[Any], None]) -> Iterator[None]:
     """Tell of each tensor that compiled functions allocate: no operator does."""
     code = sys.modules.get("torch._inductor.codecache")
     modules = [] if code is None else code.PyCodeCache.modules

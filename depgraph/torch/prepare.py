@@ -200,7 +200,7 @@ class Prepared:
             if t.untyped_storage().data_ptr() not in buffers
         ]
 
-    def times_beside(self, plain: Plain, graph: Graph) -> tuple[float, float]:
+    def interleaved_times(self, plain: Plain, graph: Graph) -> tuple[float, float]:
         """Time a graph in turn with the plain one, in microseconds: the plain one's time first."""
         with (
             self.bench.instantiated(plain) as as_captured,

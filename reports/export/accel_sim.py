@@ -1,28 +1,24 @@
 """A schedule for Accel-Sim: its list of commands, streams for its traces, what waits for what."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.program import Copy, Kernel
 from depgraph.mechanisms.base import dependent_operations
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.schedule import Schedule
 from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Copy, Kernel
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
-
-    Mend = Callable[[str, Path, int], Mapping[str, int]]
+Mend = Callable[[str, Path, int], Mapping[str, int]]
 
 LIST, DEPENDENCES, SCRIPT = "kernelslist.g", "dependences.txt", "set-streams.sh"
 MENDED = "mended.txt"
@@ -80,8 +76,7 @@ def write_accel_sim(
     if schedule.children is not None:
         message = "Accel-Sim launches no child kernels: take a mechanism without, such as flat"
         raise NotApplicableError(message)
-    begin = np.minimum.reduceat(schedule.start, graph.first_block[:-1])
-    end = np.maximum.reduceat(schedule.end, graph.first_block[:-1])
+    begin, end = schedule.of_operations(graph.first_block)
     source, target = dependent_operations(graph)
     stream = streams_of(begin, end, np.stack([source, target], axis=1), scenario.is_kernel)
     names = _trace_names(scenario.kernels, scenario.metadata)

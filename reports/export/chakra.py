@@ -5,24 +5,18 @@ attributes that its converter for PyTorch and ASTRA-sim's feeder use. A file is 
 and one `Node` after the other, each with its length in front.
 """
 
-from __future__ import annotations
-
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from depgraph.graph.program import Copy, Kernel
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.schedule import Schedule
+from depgraph.system.grouping import grouped
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text
 from depgraph.system.time_units import convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST
-
-if TYPE_CHECKING:
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import Copy, Kernel
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
 
 _VERSION = "0.0.4"
 _COMPUTES, _LOADS, _STORES = 4, 2, 3  # NodeType: COMP_NODE, MEM_LOAD_NODE, MEM_STORE_NODE
@@ -41,13 +35,14 @@ def write_chakra(
 ) -> str:
     """Write a schedule as nodes that take as long as in the schedule `alone`; return their unit."""
     # Of blocks that wait within a kernel a simulator would count twice what they wait.
-    before: dict[int, list[PairSummary]] = {}
-    for pair in scenario.pairs:
-        before.setdefault(pair.target, []).append(pair)
-    scale = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
-    unit = scenario.unit if scale is None else "us"
-    start, _ = _times(plan, scenario, scale or 1.0)
-    duration = [a - b for b, a in zip(*_times(alone, scenario, scale or 1.0), strict=True)]
+    before = grouped(scenario.pairs, lambda pair: pair.target)
+    scale, unit = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz), "us"
+    if scale is None:
+        scale, unit = 1.0, scenario.unit
+    begins, _ = plan.of_operations(scenario.graph.first_block)
+    start = (begins * scale).tolist()
+    begins, ends = alone.of_operations(scenario.graph.first_block)
+    duration = (ends * scale - begins * scale).tolist()
     kernels = {kernel.kernel: kernel for kernel in scenario.kernels}
     sizes = {copy.number: copy for copy in copies}
     place = {number: i for i, number in enumerate(scenario.graph.kernel.tolist())}
@@ -68,15 +63,6 @@ def write_chakra(
             )
             out.write(delimited(node))
     return unit
-
-
-def _times(plan: Schedule, scenario: Scenario, scale: float) -> tuple[list[float], list[float]]:
-    """Return when each operation starts and ends."""
-    first = scenario.graph.first_block.tolist()
-    spans = list(itertools.pairwise(first))
-    start = [float(plan.start[a:b].min()) * scale if b > a else 0.0 for a, b in spans]
-    end = [float(plan.end[a:b].max()) * scale if b > a else 0.0 for a, b in spans]
-    return start, end
 
 
 def _metadata(scenario: Scenario) -> bytes:

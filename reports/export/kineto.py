@@ -5,29 +5,24 @@ it is, and events are put in front of its own: slices of the critical path on a 
 own, and arrows between kernels for dependences that renaming a buffer would remove.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.queries import critical_path
 from depgraph.reports.tables.table import kernel_name
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.output import new_file
+from depgraph.timing.matched_profile import Match
 from depgraph.timing.profile import UNKNOWN
-
-if TYPE_CHECKING:
-    from io import RawIOBase
-
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.matched_profile import Match
 
 MOST_ARROWS = 100_000
 _PROCESS = 1_000_001  # of no host: Linux gives numbers below 2**22, and Kineto GPUs theirs from 0

@@ -1,20 +1,14 @@
 """Kernel-level edges as JSON or CSV, and launches with streams and events as a listing."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from depgraph.apply.stream_code import Launch
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, counted, csv_cell
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.apply.stream_code import Launch
-
 
 _PREFACE = """\
 // Streams and events are made once: cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking),

@@ -6,28 +6,23 @@ many threads, one a slot. Times are microseconds in the format; where the unit i
 it stands for one microsecond.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis.study import Timeline
 from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.schedule import running_part, slots_on_sm, utilization_over_time
+from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm, utilization_over_time
 from depgraph.system.text import clean_text
 from depgraph.timing.profile import NOWHERE
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Timeline
-    from depgraph.schedule.schedule import Schedule
 
 Flows = Literal["path", "all", "none"]
 

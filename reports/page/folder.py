@@ -1,30 +1,22 @@
 """The folders that ``depgraph report`` writes: of one program, and of many with an index page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from depgraph.reports.export.perfetto import write_perfetto
+from depgraph.analysis.study import Study
+from depgraph.analysis.suite import Suite
+from depgraph.reports.export.perfetto import Flows, write_perfetto
 from depgraph.reports.page.page import picture_of, source_of, templates, write_page
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import suite_bars, write_plots
-from depgraph.reports.plots.style import house_style, save
+from depgraph.reports.plots.style import Plot, house_style, save
 from depgraph.reports.tables.render import escaped, render
 from depgraph.reports.tables.suite_table import broken_line
+from depgraph.reports.tables.table import Report, Table
 from depgraph.system.interrupts import remove_tree
 from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.system.text import as_file_name, clean_text, counted
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.analysis.suite import Suite
-    from depgraph.reports.export.perfetto import Flows
-    from depgraph.reports.plots.style import Plot
-    from depgraph.reports.tables.table import Report, Table
-
 
 PAGE, PLOTS, MARKDOWN, JSON, TIMELINE = (
     "index.html", "plots", "report.md", "report.json", "timeline.json.gz",

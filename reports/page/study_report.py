@@ -1,12 +1,10 @@
 """A study as sentences, tables and plain facts: what the page, Markdown and JSON have in common."""
 
-from __future__ import annotations
-
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
+from depgraph.analysis.study import Study
 from depgraph.reports.tables.answer_report import with_verdict
 from depgraph.reports.tables.bound_table import (
     bound_report,
@@ -28,10 +26,7 @@ from depgraph.reports.tables.table import (
 )
 from depgraph.reports.tables.trace_reports import untraced_notes
 from depgraph.system.text import size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.timing.matched_profile import AluUse
+from depgraph.timing.matched_profile import AluUse
 
 
 def study_report(study: Study) -> Report:

@@ -1,26 +1,21 @@
 """What the page's timeline draws: blocks in slots of SMs, packed as typed arrays in base64."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis.study import Study
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.program import DeviceLaunches
 from depgraph.mechanisms import Against
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.schedule import running_part, slots_on_sm
+from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm
 from depgraph.system.text import clean_text, show_number
 from depgraph.timing.profile import NOWHERE
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import DeviceLaunches
-    from depgraph.schedule.schedule import Schedule
 
 MOST_BLOCKS = 100_000
 MOST_BARS = 600_000

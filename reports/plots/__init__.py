@@ -1,14 +1,12 @@
 """The plots of a report, one module each; each returns a `Plot`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from depgraph.analysis.study import Study
 from depgraph.reports.plots import (
     critical_path,
     dependence_map,
@@ -20,9 +18,6 @@ from depgraph.reports.plots import (
 )
 from depgraph.reports.plots.style import Plot, house_style, save
 from depgraph.system.forks import map_in_forks
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
 
 # What draws a plot, and whether it says anything of a study: a report goes without it if not.
 _PLOTS: dict[Callable[[Study], Plot], Callable[[Study], bool]] = {

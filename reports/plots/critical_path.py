@@ -1,17 +1,11 @@
 """Where the time of the critical path goes, by function."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from depgraph.analysis.kernel_groups import NAME
+from depgraph.analysis.study import Study
 from depgraph.reports.plots.style import DARK, Plot, label_rows, new_figure, no_data, plain_text
 from depgraph.reports.tables.table import shorten
 from depgraph.system.text import counted, show_number, show_percent
 from depgraph.system.time_units import share_of
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
 
 _SHOWN = 10
 _NAME_WIDTH = 30

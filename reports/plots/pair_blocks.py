@@ -1,19 +1,13 @@
 """Which blocks of one kernel wait for which blocks of another."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from depgraph.analysis.study import Study
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.pairs import PairSummary
 from depgraph.graph.queries import clearest_pair, pair_matrix
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
 from depgraph.system.text import counted
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.graph.pairs import PairSummary
 
 _PIXELS = 256
 _NAME_WIDTH = 34

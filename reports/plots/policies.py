@@ -1,10 +1,9 @@
 """What each synchronisation policy reaches on one GPU size, grouped by what it takes to use it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from depgraph.analysis.outcome import Outcome
+from depgraph.analysis.study import Study
 from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots.style import (
     COLOURS,
@@ -16,10 +15,6 @@ from depgraph.reports.plots.style import (
     plain_text,
 )
 from depgraph.system.text import show_factor, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.outcome import Outcome
-    from depgraph.analysis.study import Study
 
 GROUPS = {
     Availability.SHIPS.value: "ships today",

@@ -1,9 +1,5 @@
 """Published figures and ours: each of ours as a share of the paper's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from depgraph.reports.plots.style import (
     COLOURS,
     MARKERS,
@@ -15,9 +11,7 @@ from depgraph.reports.plots.style import (
 )
 from depgraph.reports.tables.reproduced_table import is_same
 from depgraph.reports.tables.table import shorten
-
-if TYPE_CHECKING:
-    from depgraph.reproduce.figures import Reproduction
+from depgraph.reproduce.figures import Reproduction
 
 NAME = "reproduced"
 _LABEL_WIDTH = 52

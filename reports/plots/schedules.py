@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.reports.plots.style import COLOURS, LABEL_WIDTH, LIGHT, Plot, new_figure, plain_text
+from depgraph.reports.plots.style import COLOURS, HATCHED, LABEL_WIDTH, Plot, new_figure, plain_text
 from depgraph.reports.tables.table import kernel_name, shorten
+from depgraph.schedule.schedule import Schedule, slots_on_sm
 from depgraph.system.text import counted, show_number, show_percent, show_time, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from depgraph.analysis.study import Study
-    from depgraph.schedule.schedule import Schedule
 
 _NAMED = 5  # functions with a colour of their own
 _OTHERS = "#b4bcc4"
@@ -38,8 +37,8 @@ def plot(study: Study) -> Plot:
     from matplotlib.patches import Patch
 
     rows = study.side_by_side.schedules
-    spans = [_spans(study, schedule) for schedule in rows]
-    lanes = [lanes_of(*span) for span in spans]
+    kernels = [_of_kernels(study, schedule) for schedule in rows]
+    lanes = [slots_on_sm(each) for each in kernels]
     inches = [min(_MOST, max(_LEAST, _LANE * (lane.max(initial=0) + 1))) for lane in lanes]
     run = study.conclusion.launched.run
     if run is not None:
@@ -50,13 +49,12 @@ def plot(study: Study) -> Plot:
     longest = max(schedule.makespan for schedule in rows) or 1.0
     end = longest if run is None or run.wall > _LONGER * longest else max(longest, run.wall)
     if run is not None:
-        charts[0].barh(0, run.wall, height=1, facecolor=LIGHT, hatch="////", edgecolor="white",
-                       linewidth=0)  # fmt: skip
+        charts[0].barh(0, run.wall, height=1, **HATCHED)
         _title(charts[0], _measured(study) + " →" * (run.wall > end))
     names = [kernel_name(k.name) for k in study.kernels]
-    for axes, schedule, span, lane in zip(charts[-len(rows) :], rows, spans, lanes, strict=True):
-        _draw(axes, span, lane, [colours.get(name, _OTHERS) for name in names])
-        _title(axes, f"{schedule.name}: {_time(study, schedule.makespan)}")
+    for axes, plan, lane in zip(charts[-len(rows) :], kernels, lanes, strict=True):
+        _draw(axes, plan, lane, [colours.get(name, _OTHERS) for name in names])
+        _title(axes, f"{plan.name}: {_time(study, plan.makespan)}")
     for axes in charts:
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
@@ -84,35 +82,18 @@ def plot(study: Study) -> Plot:
     )
 
 
-def _spans(study: Study, schedule: Schedule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    first = study.graph.first_block[:-1]
+def _of_kernels(study: Study, schedule: Schedule) -> Schedule:
+    """Return when each kernel runs, as if it were a block; all lie on one SM."""
     is_kernel = study.graph.kernel >= 0
-    start = np.minimum.reduceat(schedule.start, first)[is_kernel]
-    return start, np.maximum.reduceat(schedule.end, first)[is_kernel]
+    start, end = (each[is_kernel] for each in schedule.of_operations(study.graph.first_block))
+    one_sm = np.zeros(len(start), np.int32)
+    return Schedule(schedule.name, start, end, one_sm, least=schedule.makespan)
 
 
-def lanes_of(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Deal kernels out to lanes so that no two overlap in one: int64[n_kernels]."""
-    lane = np.zeros(len(start), np.int64)
-    free: list[int] = []
-    running: list[tuple[float, int]] = []
-    for kernel in np.lexsort((end, start)).tolist():
-        while running and running[0][0] <= start[kernel]:
-            heapq.heappush(free, heapq.heappop(running)[1])
-        lane[kernel] = heapq.heappop(free) if free else len(running)
-        heapq.heappush(running, (float(end[kernel]), int(lane[kernel])))
-    return lane
-
-
-def _draw(
-    axes: Axes,
-    span: tuple[NDArray[np.float64], NDArray[np.float64]],
-    lane: NDArray[np.int64],
-    colours: Sequence[str],
-) -> None:
+def _draw(axes: Axes, plan: Schedule, lane: NDArray[np.int32], colours: Sequence[str]) -> None:
     from matplotlib.collections import PolyCollection
 
-    (start, end), top, bottom = span, lane - 0.45, lane + 0.45
+    start, end, top, bottom = plan.start, plan.end, lane - 0.45, lane + 0.45
     corners = np.array([[start, top], [end, top], [end, bottom], [start, bottom]])
     bars = PolyCollection(
         list(np.moveaxis(corners, 2, 0)), facecolors=colours, edgecolors="white",

@@ -1,18 +1,14 @@
 """Speedup by number of SMs, and where the curve bends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
+from depgraph.analysis.study import Curve, Study
 from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, longest_drawn, new_figure
 from depgraph.reports.tables.table import shorten
 from depgraph.system.text import counted, show_factor, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Curve, Study
 
 MOST_CURVES = 5
 _LABEL_WIDTH = 24  # two of them are a picture wide
@@ -27,7 +23,7 @@ def tells(study: Study) -> bool:
 
 def plot(study: Study) -> Plot:
     """Draw each curve of speedups against the number of SMs."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     curves, hidden = _distinct(study.curves)
     drawn = _most_telling(curves, study)
@@ -44,7 +40,7 @@ def plot(study: Study) -> Plot:
         )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axhline(1, color="grey", linewidth=0.6)
     values = [1.0, *(value for curve in drawn for value in curve.speedup)]
@@ -53,7 +49,7 @@ def plot(study: Study) -> Plot:
     low = min(values)
     high = max(1 + longest_drawn(value - 1 for value in values), *bounded, 1.0)
     axes.set_ylim(low - max(0.02, 0.08 * (high - low)), high + max(0.1, 0.22 * (high - low)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.yaxis.set_major_formatter("{x:g}x")
     for sms, text, line, level in (
         (study.bend, "bend", ":", 0.99),
         (study.sms, f"{study.sms} SMs", "-", 0.91),
@@ -102,13 +98,9 @@ def _most_telling(curves: Sequence[Curve], study: Study) -> list[Curve]:
         return list(curves)
     outcomes = () if study.comparison is None else study.comparison.outcomes
     # What cuts blocks up or assumes steps is not bounded by the bound that is drawn.
-    availability = {
-        o.mechanism: o.availability
-        for o in outcomes
-        if o.against == Against.BLOCK.value
-        and o.availability != Availability.LIMIT.value
-        and o.mechanism != "serial"
-    }
+    bounded = [o for o in outcomes if o.against == Against.BLOCK.value and o.mechanism != "serial"]
+    limit = Availability.LIMIT.value
+    availability = {o.mechanism: o.availability for o in bounded if o.availability != limit}
     order = [each.value for each in Availability]
     ranks: dict[str, int] = {}
 
@@ -118,9 +110,8 @@ def _most_telling(curves: Sequence[Curve], study: Study) -> list[Curve]:
     policies = [c for c in curves if c.name in availability]
     for curve in sorted(policies, key=at_size, reverse=True):
         group = availability[curve.name]
-        ranks[curve.name] = 10 * sum(availability[name] == group for name in ranks) + order.index(
-            group
-        )
+        better = sum(availability[name] == group for name in ranks)
+        ranks[curve.name] = 10 * better + order.index(group)
     general = ("upper bound", "best dataflow", "upper bound, RAW only")
     for rank, name in enumerate(general):
         ranks[name] = rank - len(general)
@@ -135,21 +126,15 @@ def _distinct(curves: Sequence[Curve]) -> tuple[list[Curve], list[tuple[str, str
     hidden = []
     # Of a bound and the one for blocks that wait inside the first is what all reports speak of.
     for curve in sorted(curves, key=lambda c: c.name.startswith("intra-block")):
-        same = next(
-            (
-                other
-                for other in drawn
-                if other.sms == curve.sms
-                and other.is_bound == curve.is_bound
-                and all(
-                    math.isclose(a, b, rel_tol=_SAME)
-                    for a, b in zip(other.speedup, curve.speedup, strict=True)
-                )
-            ),
-            None,
-        )
+        same = next((other for other in drawn if _coincide(other, curve)), None)
         if same is None:
             drawn.append(curve)
         else:
             hidden.append((curve.name[0].upper() + curve.name[1:], same.name))
     return drawn, hidden
+
+
+def _coincide(one: Curve, other: Curve) -> bool:
+    if (one.sms, one.is_bound) != (other.sms, other.is_bound):
+        return False
+    return all(map(partial(math.isclose, rel_tol=_SAME), one.speedup, other.speedup))

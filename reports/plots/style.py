@@ -33,6 +33,9 @@ LINES: tuple[Any, ...] = (
     "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
 )  # fmt: skip
 DARK, MIDDLE, LIGHT = "#1b3a57", "#6f9fc8", "#dfe7ee"
+HATCHED: dict[str, Any] = {
+    "facecolor": LIGHT, "hatch": "////", "edgecolor": "white", "linewidth": 0,
+}  # fmt: skip
 
 _PARAMETERS: dict[str, Any] = {
     "axes.labelsize": 7,

@@ -114,7 +114,7 @@ def plot(suite: Suite, policies: Sequence[str] = ()) -> Plot:
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:
     """Scale speedups: linear where that shows all of them, else logarithmic."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, NullLocator
 
     low, high = min([1.0, *values]), max([1.05, *values])
     if high > _LINEAR_UP_TO * max(1.0, sorted(values)[len(values) // 2]):
@@ -125,4 +125,4 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
     else:
         room = 0.06 * (high - min(low, 1))
         axes.set_ylim(low - room, high + room)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.yaxis.set_major_formatter("{x:g}x")

@@ -1,20 +1,13 @@
 """Slot utilization over time, one row per schedule, same axes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
+from depgraph.analysis.study import Study
+from depgraph.reports.plots.style import DARK, HATCHED, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten
-from depgraph.schedule.schedule import running_part, utilization_over_time
+from depgraph.schedule.schedule import Schedule, running_part, utilization_over_time
 from depgraph.system.text import counted, show_number, show_percent, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
-    from depgraph.schedule.schedule import Schedule
 
 _BINS = 400
 _ROWS = 6
@@ -42,11 +35,10 @@ def plot(study: Study) -> Plot:
     figure = new_figure(0.45 + 0.72 * len(shown))
     charts = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, schedule, slots, row in zip(charts, shown, held, busy, strict=True):
-        axes.axvspan(schedule.makespan, edges[-1], facecolor=LIGHT, hatch="////",
-                     edgecolor="white", linewidth=0)  # fmt: skip
+        axes.axvspan(schedule.makespan, edges[-1], **HATCHED)
         if schedule.waiting > 0:
-            axes.stairs(slots, edges, fill=True, facecolor=MIDDLE, hatch="\\\\\\\\",
-                        edgecolor="white", linewidth=0)  # fmt: skip
+            waiting = {**HATCHED, "facecolor": MIDDLE, "hatch": "\\\\\\\\"}
+            axes.stairs(slots, edges, fill=True, **waiting)
         axes.stairs(row, edges, fill=True, color=DARK)
         axes.axvline(schedule.makespan, color="black", linestyle="--", linewidth=0.8)
         mean = show_percent(study.utilization(schedule))

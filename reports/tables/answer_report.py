@@ -1,15 +1,19 @@
 """An answer as a report: the verdict, how the program runs today, what to do next, the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.analysis.bound import BoundTable
-from depgraph.analysis.next_steps import PROFILER_SLOWS
+from depgraph.analysis.answer import Answer, Conclusion
+from depgraph.analysis.bound import Basis, BoundTable
+from depgraph.analysis.compare_mechanisms import Comparison
+from depgraph.analysis.findings import AsLaunched
+from depgraph.analysis.next_steps import PROFILER_SLOWS, Step
+from depgraph.analysis.run_times import Times
+from depgraph.mechanisms.predicted_time import PredictedTime
 from depgraph.reports.tables.bound_table import bound_report
 from depgraph.reports.tables.mechanism_tables import comparison_report
+from depgraph.reports.tables.table import Report
 from depgraph.system.text import (
     counted,
     show_factor,
@@ -19,16 +23,6 @@ from depgraph.system.text import (
     size_text,
 )
 from depgraph.system.time_units import TIMES, ratio
-
-if TYPE_CHECKING:
-    from depgraph.analysis.answer import Answer, Conclusion
-    from depgraph.analysis.bound import Basis
-    from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.findings import AsLaunched
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.run_times import PredictedTime, Times
-    from depgraph.reports.tables.table import Report
-
 
 _WORTH_SAYING = 1.005
 _OF_A_PREDICTION = ("us", "low_us", "high_us", "family")
@@ -62,8 +56,7 @@ def with_verdict(
         vital=[
             *report.vital,
             *[PROFILER_SLOWS] * conclusion.launched.is_doubtful,
-            *_others(conclusion.launched),
-            *_assumed(basis),
+            *_assumed(basis, conclusion.launched),
             *basis.uncertain,
         ],
     )
@@ -127,16 +120,12 @@ def times_facts(times: Times) -> dict[str, Any]:
     }
 
 
-def _others(launched: AsLaunched) -> list[str]:
-    if launched.run is None or not launched.run.others:
-        return []
-    lacking = counted(launched.run.others, "kernel")
-    return [f"The wall time includes {lacking} that the trace lacks; predictions do not."]
-
-
-def _assumed(basis: Basis) -> list[str]:
+def _assumed(basis: Basis, launched: AsLaunched) -> list[str]:
     """Say what the user has not said and what changes the answer."""
     lines = []
+    if launched.run is not None and launched.run.others:
+        lacking = counted(launched.run.others, "kernel")
+        lines.append(f"The wall time includes {lacking} that the trace lacks; predictions do not.")
     if basis.unit not in TIMES:
         lines.append(
             f"Durations are {basis.unit}, so only ratios count: --timing FILE gives times."

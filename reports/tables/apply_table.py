@@ -1,16 +1,12 @@
 """What came of running a program with only its real edges: predicted beside measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from depgraph.apply.applied import Applied, Tried
+from depgraph.apply.plan import EdgeReason
 from depgraph.reports.tables.table import Column, Report, Table
 from depgraph.system.text import counted, show_factor, show_number
-
-if TYPE_CHECKING:
-    from depgraph.apply.applied import Applied, Tried
-    from depgraph.apply.plan import EdgeReason
 
 
 def _time(value: float | None) -> str:
@@ -48,12 +44,12 @@ def _headline(applied: Applied) -> str:
 
 
 def _refusals(applied: Applied) -> list[str]:
-    refused = [each for each in applied.tried if each.refused]
+    refused = {each.name: each.refused for each in applied.tried if each.refused}
     return [
         *(f"{applied.name}: {note}" for note in applied.notes),
         *(
-            f"{applied.name}: the graph {each.name!r} is not used: {each.refused}"
-            for each in refused
+            f"{applied.name}: the graph {name!r} is not used: {why}"
+            for name, why in refused.items()
         ),
     ]
 
@@ -83,10 +79,8 @@ def _notes(applied: Applied) -> list[str]:
 
 
 def _of(name: str) -> Any:
-    def value(pair: tuple[Applied, Any]) -> Any:
-        return getattr(pair[1], name)
-
-    return value
+    """Return what takes an attribute of what belongs to a function: a graph, or a reason."""
+    return lambda pair: getattr(pair[1], name)
 
 
 def _verdict(pair: tuple[Applied, Tried]) -> str:

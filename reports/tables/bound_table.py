@@ -1,10 +1,11 @@
 """The bounds on the speedup and the schedules that come close, as tables and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
+from depgraph.analysis.bound import Basis, BoundTable
+from depgraph.analysis.outcome import Bound
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -16,12 +17,7 @@ from depgraph.reports.tables.table import (
     whole_sms,
 )
 from depgraph.system.text import show_factor, show_number, size_text
-from depgraph.system.time_units import TIMES
-
-if TYPE_CHECKING:
-    from depgraph.analysis.bound import Basis, BoundTable
-    from depgraph.analysis.outcome import Bound
-
+from depgraph.system.time_units import TIMES, ratio
 
 _WORTH_SAYING = 1.005
 _SIZES_IN_WORDS = 3
@@ -97,16 +93,14 @@ def bound_report(table: BoundTable) -> Report:
 def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
     launched = {b.sms: b for b in table.bounds if b.launches is not None}
+    serial, graph = attrgetter("launches.serial"), attrgetter("launches.cuda_graph")
     columns = [
         *common("sms"),
-        Column.number(
-            "serial", "serial, one launch at a time", table.unit, lambda b: b.launches.serial
-        ),
-        Column.number("cuda_graph", "as a CUDA graph", table.unit, lambda b: b.launches.cuda_graph),
-        Column.number("without", "serial without launch costs", table.unit, lambda b: b.serial),
+        Column.number("serial", "serial, one launch at a time", table.unit, serial),
+        Column.number("cuda_graph", "as a CUDA graph", table.unit, graph),
+        Column.number("without", "serial without launch costs", table.unit, attrgetter("serial")),
     ]
-    found = Table.of("launches", "What launches cost", columns, launched.values())
-    return [found] if launched else []
+    return Table.if_any("launches", "What launches cost", columns, launched.values())
 
 
 def _launch_answers(table: BoundTable) -> list[str]:
@@ -117,7 +111,8 @@ def _launch_answers(table: BoundTable) -> list[str]:
     text = (
         f"launch costs, not part of the bound: on {_sms(first)} serial takes "
         f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
-        f"CUDA graph ({show_factor(costs.cuda_graph_speedup)}), {show_number(first.serial)} without"
+        f"CUDA graph ({show_factor(ratio(costs.serial, costs.cuda_graph))}), "
+        f"{show_number(first.serial)} without"
     )
     return [text]
 
@@ -160,11 +155,9 @@ def _curve_answers(table: BoundTable) -> list[str]:
             f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
         )
         bend = next((b for b in curve if b.limited_by == "critical path"), None)
-        limit = (
-            "limited by work throughout"
-            if bend is None
-            else f"limited by the critical path from {_sms(bend)} on"
-        )
+        limit = "limited by work throughout"
+        if bend is not None:
+            limit = f"limited by the critical path from {_sms(bend)} on"
         sentences.append(f"{words}: upper bound on speedup {ends}; {limit}")
     return sentences
 

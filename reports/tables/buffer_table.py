@@ -1,14 +1,13 @@
 """Buffers that are used again: tables of them, sentences, and how to keep them apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from depgraph.analysis.buffers import BLOCK_BYTES, allocators
-from depgraph.analysis.renaming import named
+from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, allocators
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.renaming import BufferSet, Renaming, named
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.program import Kernel
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -18,6 +17,7 @@ from depgraph.reports.tables.table import (
     show_value,
     whole_sms,
 )
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.text import (
     counted,
     operations_text,
@@ -26,14 +26,6 @@ from depgraph.system.text import (
     show_number,
     size_text,
 )
-
-if TYPE_CHECKING:
-    from depgraph.analysis.buffers import Buffer
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.renaming import BufferSet, Renaming
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
-    from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
 _NUMBERS_SHOWN = 8
@@ -91,17 +83,16 @@ def buffer_tables(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGra
 
 
 def _set_table(found: Renaming) -> Table:
-    def own(each: BufferSet) -> list[Buffer]:
-        return [found.buffers[n] for n in each.buffers]
+    def size(each: BufferSet) -> int:
+        return sum(found.buffers[n].size for n in each.buffers)
+
+    def writers(each: BufferSet) -> int:
+        return len({kernel for n in each.buffers for kernel in found.buffers[n].writers})
 
     columns = [
         Column("buffers", "buffers", is_text=True, show=_numbers),
-        Column("bytes", "size", show=show_bytes, get=lambda s: sum(b.size for b in own(s))),
-        Column.number(
-            "kernels",
-            "kernels that write them",
-            get=lambda s: len({k for b in own(s) for k in b.writers}),
-        ),
+        Column("bytes", "size", show=show_bytes, get=size),
+        Column.number("kernels", "kernels that write them", get=writers),
         Column("more_bytes", "more memory, at most", show=show_bytes),
         *common("upper_bound", "critical_path"),
     ]
@@ -115,13 +106,6 @@ def _unnamed(scenario: Scenario) -> list[str]:
     return [f"{known} (depgraph extract --memory-profile)"]
 
 
-def _allocated_by(renaming: Renaming) -> list[Column]:
-    if not any(b.allocated_by for b in renaming.ranked):
-        return []
-    column = Column.text("allocated_by", "allocated by", wraps=True)
-    return [replace(column, get=lambda b: allocators([b]))]
-
-
 def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
     name = kernel_names(kernels, graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(renaming.sets, 1))) for n in each.buffers}
@@ -131,7 +115,8 @@ def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGra
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column.text("written_by", "written by", lambda b: _functions(b, name)),
-        *_allocated_by(renaming),
+        *[Column.text("allocated_by", "allocated by", lambda b: allocators([b]), wraps=True)]
+        * any(b.allocated_by for b in renaming.ranked),
         *common("war", "waw"),
         *common("reuse") * (graph.frees is not None),
         Column.factor("upper_bound_alone", "alone", lambda b: renaming.upper_bound_alone[b.number]),

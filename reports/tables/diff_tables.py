@@ -1,14 +1,8 @@
 """What changed between two stores, as sentences and tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from depgraph.analysis.compare_stores import StoreDiff
 from depgraph.reports.tables.table import Column, Report, Table, common, show_value
 from depgraph.system.text import counted, show_factor, show_number, show_percent, size_text
-
-if TYPE_CHECKING:
-    from depgraph.analysis.compare_stores import StoreDiff
 
 _CHANGED = 0.005
 _MEANING = {
@@ -86,29 +80,19 @@ def _metric_table(diff: StoreDiff) -> Table:
         is_time = name in {"serial", "launched_serial", "critical_path"}
         return _MEANING[name] + f" ({diff.unit})" * is_time
 
-    return Table(
-        "metrics",
-        "Metrics",
-        [
-            Column.text("metric", "metric"),
-            *common("meaning"),
-            Column.number("base", "base"),
-            Column.number("new", "new"),
-            Column("change", "change", show=_signed_percent),
-            *[Column.number("noise", "noise")] * bool(diff.noise),
-        ],
-        [
-            (
-                name,
-                meaning(name),
-                base,
-                new,
-                new / base - 1 if base else None,
-                *[diff.noise.get(name)] * bool(diff.noise),
-            )
-            for name, (base, new) in diff.metrics.items()
-        ],
-    )
+    def change(name: str) -> float | None:
+        base, new = diff.metrics[name]
+        return new / base - 1 if base else None
+
+    columns = [
+        Column.text("metric", "metric", str),
+        *common("meaning", meaning=meaning),
+        Column.number("base", "base", get=lambda name: diff.metrics[name][0]),
+        Column.number("new", "new", get=lambda name: diff.metrics[name][1]),
+        Column("change", "change", show=_signed_percent, get=change),
+        *[Column.number("noise", "noise", get=diff.noise.get)] * bool(diff.noise),
+    ]
+    return Table.of("metrics", "Metrics", columns, diff.metrics)
 
 
 def _signed_percent(value: float | None) -> str:

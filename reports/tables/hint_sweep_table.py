@@ -1,31 +1,21 @@
 """What a kilobyte of filter buys, as tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from depgraph.analysis.hint_sweep import HintSweep
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.reports.tables.table import Column, Report, Table, common
-
-if TYPE_CHECKING:
-    from depgraph.analysis.hint_sweep import HintSweep
 
 
 def hint_sweep_report(sweep: HintSweep) -> Report:
     """Describe a sweep: three sentences, speedups by size, what else there is, all points."""
-    points = Table.of(
-        "points",
-        "Each program on each number of SMs",
-        [
-            *common("program", "sms"),
-            Column.text("mechanism", "mechanism"),
-            Column.number("kib", "KiB"),
-            *common("speedup", "lookups"),
-            Column.number("false_waits", "false waits"),
-            *common("missed"),
-        ],
-        sweep.points,
-    )
+    columns = [
+        *common("program", "sms"),
+        Column.text("mechanism", "mechanism"),
+        Column.number("kib", "KiB"),
+        *common("speedup", "lookups"),
+        Column.number("false_waits", "false waits"),
+        *common("missed"),
+    ]
+    points = Table.of("points", "Each program on each number of SMs", columns, sweep.points)
     left_out = [f"{name} left out: {reason}" for name, reason in sweep.left_out.items()]
     return Report(
         "sweep_hints",

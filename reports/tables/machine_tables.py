@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from depgraph.gpu.model import compiler_target
-from depgraph.reports.tables.table import Column, Report, Table, common
+from depgraph.reports.tables.table import Column, Report, Table, common, row_of
 from depgraph.system.text import counted, show_number, show_percent
 
 if TYPE_CHECKING:
     from depgraph.analysis.calibration import Calibration
-    from depgraph.gpu.model import Gpu, MeasuredErrors
+    from depgraph.gpu.model import Gpu
     from depgraph.recorder.toolkit import Requirement
 
 
@@ -70,47 +71,34 @@ _MEANINGS = {
 def calibration_report(calibration: Calibration) -> Report:
     """Describe a calibration: the errors in a sentence, the constants, the errors by kind."""
     of, errors = calibration.measurements, calibration.errors
-    constants = Table(
-        "constants",
-        "Constants",
-        [
-            Column.text("name", "constant"),
-            Column("start", calibration.constants_of, show="{:g}".format),
-            Column("fitted", "fitted", show="{:g}".format),
-            *common("meaning"),
-        ],
-        [
-            (name, getattr(calibration.start, name), getattr(calibration.gpu, name), meaning)
-            for name, meaning in _MEANINGS.items()
-        ],
-    )
-
-    def error_of(name: str) -> Callable[[tuple[str, MeasuredErrors]], Any]:
-        return lambda row: getattr(row[1], name)
-
+    show, start, fitted = "{:g}".format, calibration.start, calibration.gpu
     columns = [
-        Column.text("what", "constants", lambda row: row[0], wraps=True),
-        *(
-            Column(name, title, show=show, get=error_of(name))
-            for name, title, show in (
-                ("family", "family", str), ("programs", "programs", str),
-                ("mean", "mean error", show_percent),
-                ("nine_of_ten", "nine of ten within", show_percent),
-                ("worst", "worst", show_percent),
-                ("direction", "faster or slower right", show_percent),
-            )
-        ),
-    ]  # fmt: skip
-    rows = [
-        (which, each)
-        for which, errors_of in (
-            ("fitted, the programs fitted to", calibration.fitted),
-            ("fitted, other programs", errors),
-            (f"{calibration.constants_of}, other programs", calibration.before),
-        )
-        for each in errors_of
+        Column.text("name", "constant", str),
+        Column("start", calibration.constants_of, show=show, get=partial(getattr, start)),
+        Column("fitted", "fitted", show=show, get=partial(getattr, fitted)),
+        *common("meaning", meaning=_MEANINGS.get),
     ]
-    table = Table.of("errors", "Predicted times, compared with measured ones", columns, rows)
+    constants = Table.of("constants", "Constants", columns, _MEANINGS)
+
+    of_errors = [
+        Column("family", "family"),
+        Column("programs", "programs"),
+        Column.percent("mean", "mean error"),
+        Column.percent("nine_of_ten", "nine of ten within"),
+        Column.percent("worst", "worst"),
+        Column.percent("direction", "faster or slower right"),
+    ]
+    found = {
+        "fitted, the programs fitted to": calibration.fitted,
+        "fitted, other programs": errors,
+        f"{calibration.constants_of}, other programs": calibration.before,
+    }
+    table = Table(
+        "errors",
+        "Predicted times, compared with measured ones",
+        [Column.text("what", "constants", wraps=True), *of_errors],
+        [(which, *row_of(of_errors, each)) for which, some in found.items() for each in some],
+    )
     off = "; ".join(
         f"{e.family} {show_percent(e.mean)}, nine of ten within {show_percent(e.nine_of_ten)}"
         for e in errors

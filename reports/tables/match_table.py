@@ -1,10 +1,7 @@
 """How well a profile fits a trace, and what it measured."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +16,20 @@ from depgraph.reports.tables.table import (
     show_value,
 )
 from depgraph.system.text import counted, show_number
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, memory_operations
-from depgraph.timing.measured_run import measured_run
+from depgraph.timing.durations import Estimates
+from depgraph.timing.fit import Fit
+from depgraph.timing.matched_profile import (
+    GUESSED,
+    MATCHED,
+    UNMATCHED,
+    Match,
+    MemoryOperations,
+    memory_operations,
+)
+from depgraph.timing.measured_run import MeasuredRun, measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
-if TYPE_CHECKING:
-    from depgraph.timing.durations import Estimates
-    from depgraph.timing.fit import Fit
-    from depgraph.timing.matched_profile import Match, MemoryOperations
-    from depgraph.timing.measured_run import MeasuredRun
-
-    BlockTimesOfKernels = Mapping[int, NDArray[np.float64]]
+BlockTimesOfKernels = Mapping[int, NDArray[np.float64]]
 
 ESTIMATED = "estimated"
 _NAMES_SHOWN = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.compare_mechanisms import OTHER_SCALES
@@ -22,6 +23,7 @@ from depgraph.reports.tables.table import (
     show_whole_percent,
     whole_sms,
 )
+from depgraph.system.grouping import grouped
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
@@ -139,16 +141,12 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
     known = [b for b in comparison.limits if b.intra_block_path is not None]
     unit = comparison.basis.unit
-    columns = common(
-        "sms",
-        "critical_path",
-        "lower_bound",
-        "upper_bound",
-        unit=unit,
-        critical_path=lambda b: b.intra_block_path,
-        lower_bound=lambda b: b.intra_block_bound,
-        upper_bound=lambda b: b.intra_block_upper_bound,
-    )
+    get = {
+        "critical_path": attrgetter("intra_block_path"),
+        "lower_bound": attrgetter("intra_block_bound"),
+        "upper_bound": attrgetter("intra_block_upper_bound"),
+    }
+    columns = common("sms", *get, unit=unit, **get)
     title = "Intra-block bounds (blocks may wait inside)"
     return Table.if_any("intra_block_bounds", title, columns, known)
 
@@ -206,6 +204,10 @@ def _predictions(comparison: Comparison) -> list[Column]:
 
 def _prediction_table(comparison: Comparison) -> list[Table]:
     """Lay out predicted times with their ranges, and how far such predictions were off."""
+
+    def error(name: str, head: str) -> Column:
+        return Column.percent(name, head, lambda o: getattr(o.errors, name, None))
+
     rows = [o for o in _best_first(comparison) if o.predicted_us is not None]
     columns = [
         *common("sms", "mechanism"),
@@ -213,15 +215,10 @@ def _prediction_table(comparison: Comparison) -> list[Table]:
         Column.number("predicted_serial_us", "one after another", "us"),
         Column.factor("predicted_speedup", "over a chain"),
         Column.text("family", "measured programs like it", _family),
-        *(
-            Column.percent(name, title, _error(name))
-            for name, title in (
-                ("mean", "mean error"),
-                ("nine_of_ten", "nine of ten"),
-                ("worst", "worst"),
-                ("direction", "direction right"),
-            )
-        ),
+        error("mean", "mean error"),
+        error("nine_of_ten", "nine of ten"),
+        error("worst", "worst"),
+        error("direction", "direction right"),
     ]
     title = "Predicted times, and how far off measured programs of the same family were"
     return Table.if_any("predictions", title, columns, rows)
@@ -231,10 +228,6 @@ def _family(outcome: Outcome) -> str:
     if outcome.errors is not None:
         return f"{outcome.errors.programs} {outcome.family}"
     return f"not validated ({outcome.family})" if outcome.family else "not validated"
-
-
-def _error(name: str) -> Callable[[Outcome], float | None]:
-    return lambda o: None if o.errors is None else getattr(o.errors, name)
 
 
 _PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
@@ -267,7 +260,6 @@ def ranked_table(comparison: Comparison) -> Table:
 def child_kernel_table(comparison: Comparison) -> list[Table]:
     """Lay out what mechanisms make of launches from the device, where there are any."""
     unit = comparison.basis.unit
-
     columns = [
         *common("sms", "mechanism"),
         Column.number("makespan", "time", unit),
@@ -286,16 +278,17 @@ def child_kernel_table(comparison: Comparison) -> list[Table]:
 
 
 def _filter_table(comparison: Comparison) -> list[Table]:
+    def figure(name: str, key: str, head: str) -> Column:
+        return Column.number(key, head, get=lambda outcome: outcome.figures.get(name))
+
     columns = [
         *common("sms", "mechanism", "makespan", unit=comparison.basis.unit),
-        Column.number("filter_bits", "bits in all", get=lambda o: o.figures.get("bits")),
-        Column.number("lookups", "look-ups", get=lambda o: o.figures.get("lookups")),
-        Column.number("true_waits", "true waits", get=lambda o: o.figures.get("true")),
-        Column.number("false_by_grain", "false by grain", get=lambda o: o.figures.get("by_grain")),
-        Column.number(
-            "false_by_filter", "false by filter", get=lambda o: o.figures.get("by_filter")
-        ),
-        Column.number("missed", "missed", get=lambda o: o.figures.get("missed")),
+        figure("bits", "filter_bits", "bits in all"),
+        figure("lookups", "lookups", "look-ups"),
+        figure("true", "true_waits", "true waits"),
+        figure("by_grain", "false_by_grain", "false by grain"),
+        figure("by_filter", "false_by_filter", "false by filter"),
+        figure("missed", "missed", "missed"),
     ]
     rows = [o for o in comparison.outcomes if "lookups" in o.figures and not o.deadlock]
     title = "Filters over hints: waits of a block for a kernel that was unfinished at its look-up"
@@ -389,15 +382,13 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
 
 def mechanism_names(mechanisms: Iterable[type[Mechanism]]) -> str:
     """Name the mechanisms, below what it takes to use them today."""
-    names: dict[str, list[str]] = {}
-    for kind in by_availability(mechanisms):
-        names.setdefault(kind.availability.heading, []).append(kind.name)
     lines = []
-    for heading, found in names.items():
+    groups = grouped(by_availability(mechanisms), lambda kind: kind.availability.heading)
+    for heading, kinds in groups.items():
         lines.append(heading)
         lines += textwrap.wrap(
-            ", ".join(found), 78, initial_indent="  ", subsequent_indent="  ",
-            break_on_hyphens=False,
+            ", ".join(kind.name for kind in kinds), 78, initial_indent="  ",
+            subsequent_indent="  ", break_on_hyphens=False,
         )  # fmt: skip
     lines += ["", "depgraph bound --mechanism all compares them on your program."]
     return "\n".join([*lines, "--details gives the rule, the costs and the sources of each.", ""])

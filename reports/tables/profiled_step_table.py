@@ -1,21 +1,16 @@
 """What a profile alone says, as a report."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.analysis.next_steps import Step
+from depgraph.analysis.profiled_step import ProfiledStep, Spent
 from depgraph.reports.tables.table import Column, Report, Table, common, show_count
 from depgraph.system.text import counted, show_factor, show_percent, show_time
 from depgraph.system.time_units import ratio
-
-if TYPE_CHECKING:
-    from depgraph.analysis.profiled_step import ProfiledStep
-    from depgraph.analysis.step_times import Spent
 
 _CAUSES = (
     ("computing", "kernels compute"),
@@ -39,28 +34,20 @@ def profiled_step_report(profiled: ProfiledStep, profile: Path, rows: int | None
         for key, what in _CAUSES
         if (value := getattr(spent, key)) > 0
     ]
-    where = Table(
-        "time",
-        "Where the time goes",
-        [
-            Column.text("cause", "cause"),
-            Column.text("what", ""),
-            Column.number("time_us", "time", "us"),
-            *common("share"),
-        ],
-        causes,
-    )
-    functions = Table.of(
-        "functions",
-        "Kernels by time",
-        [
-            *common("name"),
-            Column("launches", "launches", show=show_count),
-            *common("time", "share", unit="us"),
-            Column.percent("utilization", "of the SMs"),
-        ],
-        profiled.functions,
-    )
+    of_causes = [
+        Column.text("cause", "cause"),
+        Column.text("what", ""),
+        Column.number("time_us", "time", "us"),
+        *common("share"),
+    ]
+    where = Table("time", "Where the time goes", of_causes, causes)
+    columns = [
+        *common("name"),
+        Column("launches", "launches", show=show_count),
+        *common("time", "share", unit="us"),
+        Column.percent("utilization", "of the SMs"),
+    ]
+    functions = Table.of("functions", "Kernels by time", columns, profiled.functions)
     return Report(
         "profile",
         _facts(profiled),
@@ -168,16 +155,12 @@ def _of(part: float, spent: Spent) -> str:
     return show_percent(ratio(part, spent.wall))
 
 
-def _command(*words: str) -> str:
-    return shlex.join(["depgraph", *words])
-
-
 def _steps(profiled: ProfiledStep, profile: Path) -> Sequence[Step]:
-    steps = []
+    steps, file = [], shlex.quote(str(profile))
     if not profiled.is_graph and profiled.launch_bound:
         steps.append(Step("capture it: torch.cuda.graph, or torch.compile(mode='reduce-overhead')"))
     if profiled.spent.communicating > 0:
-        steps.append(Step("see how communication overlaps:", _command("overlap", str(profile))))
+        steps.append(Step("see how communication overlaps:", f"depgraph overlap {file}"))
     if profiled.vendor == "AMD":  # nothing records there
         return steps
     steps.append(
@@ -187,7 +170,5 @@ def _steps(profiled: ProfiledStep, profile: Path) -> Sequence[Step]:
             "depgraph record -- python PROGRAM",
         )
     )
-    steps.append(
-        Step("then bound it with these times:", _command("bound", "--timing", str(profile)))
-    )
+    steps.append(Step("then bound it with these times:", f"depgraph bound --timing {file}"))
     return steps

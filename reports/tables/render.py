@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from itertools import zip_longest
@@ -15,8 +15,8 @@ from depgraph.reports.tables.table import plain, shorten, table_rows
 from depgraph.system.text import clean_text, counted, csv_cell, show_number
 
 if TYPE_CHECKING:
+    from depgraph.analysis.next_steps import Step
     from depgraph.reports.tables.table import Column, Report, Table
-
 
 JSON_SCHEMA_VERSION = 3
 WIDTH = 100
@@ -27,6 +27,8 @@ _LEAST_TEXT = 12
 _STEPS = "Next steps"
 _MOST_STEPS = 3
 _LEAST_ROWS = 3  # fewer of a longer table say nothing
+_BOLD = "\x1b[1m", "\x1b[0m"
+_ITEM = "  - ", "    "
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -141,47 +143,34 @@ def _more(table: Table) -> str:
 
 
 def _as_text(report: Report, width: int, *, color: bool) -> str:
-    narrow = min(width, WIDTH)
-    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
-    lines: list[str] = []
-    for sentence in report.headline:
-        lines += _wrapped(clean_text(sentence), width=narrow)
+    bold, plain_ = _BOLD if color else ("", "")
+    lines = _paragraphs(report.headline, width)
     if report.steps:
         lines += ["", f"{bold}{_STEPS}{plain_}"]
     for step in report.steps:
-        lines += _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
-        # Not wrapped: it is to be pasted.
-        lines += [f"      {clean_text(step.command)}"] if step.command else []
+        lines += _lines_of(step, width)
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
         lines += _text_table(table, width, bold, plain_) if table.rows else ["  none"]
         if table.omitted:
             lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
     for title, notes in _note_sections(report):
-        lines += ["", f"{bold}{title}{plain_}"]
-        for note in notes:
-            lines += _wrapped(clean_text(note), "  - ", "    ", width=narrow)
+        lines += ["", f"{bold}{title}{plain_}", *_paragraphs(notes, width, _ITEM)]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def _first_screen(report: Report, width: int, *, color: bool) -> str:
     """Write the answer, what changes it, what to do, and as much of the main table as fits."""
-    narrow = min(width, WIDTH)
-    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
-    lines: list[str] = []
-    for sentence in report.brief or report.headline:
-        lines += _wrapped(clean_text(sentence), width=narrow)
-    for note in report.vital:
-        lines += _wrapped(clean_text(note), "  - ", "    ", width=narrow)
+    bold, plain_ = _BOLD if color else ("", "")
+    lines = _paragraphs(report.brief or report.headline, width)
+    lines += _paragraphs(report.vital, width, _ITEM)
     steps: list[str] = []
     # What to change comes before what to look at; a table that was asked for before both.
     most = 1 if any(table.first for table in report.tables) else _MOST_STEPS
     room = SCREEN - len(lines) - 4  # but for their heading, and what is hidden
     for step in sorted(report.steps, key=lambda step: bool(step.command))[:most]:
-        text = _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
-        text += [f"      {clean_text(step.command)}"] if step.command else []
-        if len(steps) + len(text) <= room:
-            steps += text
+        text = _lines_of(step, width)
+        steps += text if len(steps) + len(text) <= room else []
     lines += ["", f"{bold}{_STEPS}{plain_}", *steps] if steps else []
     shown = 0
     for table in report.tables:
@@ -202,6 +191,17 @@ def _first_screen(report: Report, width: int, *, color: bool) -> str:
     what += [counted(len(report.notes), "assumption")] * bool(report.notes)
     lines += ["", f"--details shows all: {' and '.join(what)}"] if what else []
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _paragraphs(texts: Iterable[str], width: int, indents: Sequence[str] = ()) -> list[str]:
+    width = min(width, WIDTH)
+    return [line for text in texts for line in _wrapped(clean_text(text), *indents, width=width)]
+
+
+def _lines_of(step: Step, width: int) -> list[str]:
+    # The command is not wrapped: it is to be pasted.
+    command = [f"      {clean_text(step.command)}"] if step.command else []
+    return _paragraphs([step.text], width, _ITEM) + command
 
 
 def _wrapped(text: str, first: str = "", rest: str = "", *, width: int) -> list[str]:
@@ -340,16 +340,13 @@ def report_html(report: Report) -> str:
         f"<details><summary>{_text(title)}</summary><ul>"
         + "".join(f"<li>{_text(note)}</li>" for note in notes)
         + "</ul></details>"
-        for title, notes in ((report.notes_title, report.notes), *report.sections)
-        if notes
+        for title, notes in _note_sections(report)
     ]
     return "".join(parts)
 
 
 def _table_html(table: Table) -> str:
-    heads = "".join(
-        f"<th>{_text(c.head)}{f' ({_text(c.unit)})' if c.unit else ''}</th>" for c in table.columns
-    )
+    heads = "".join(f"<th>{_text(_head(column))}</th>" for column in table.columns)
     aligned = ["left" if c.is_text else "right" for c in table.columns]
     rows = "".join(
         "<tr>"

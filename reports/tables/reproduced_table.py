@@ -1,15 +1,11 @@
 """Published figures beside those computed here, as a report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.reports.tables.table import Column, Report, Table
+from depgraph.reproduce.figures import Figure, Reproduction
 from depgraph.system.text import show_number
-
-if TYPE_CHECKING:
-    from depgraph.reproduce.figures import Figure, Reproduction
 
 _NOTICED = 5e-5
 

@@ -19,6 +19,7 @@ from depgraph.reports.tables.table import (
     show_dimensions,
     show_value,
 )
+from depgraph.system.grouping import grouped
 from depgraph.system.text import operations_text, show_bytes, show_number
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.records import READ, WRITE
@@ -91,38 +92,27 @@ def path_report(
     through = operations_text([step.kernel for step in path], len(kernels))
     total = path[-1].start + path[-1].duration if path else 0.0
     length = total or 1.0
-    by_function: dict[str, list[float]] = {}
-    for step in path:
-        by_function.setdefault(name(step.kernel), []).append(step.duration)
-    functions = sorted(
-        ((function, len(times), sum(times)) for function, times in by_function.items()),
-        key=lambda row: (-row[2], row[0]),
-    )
-    columns = [
-        *path_columns(unit, name)[:-1],
-        *common("share", share=lambda s: s.duration / length),
-        *path_columns(unit, name)[-1:],
+    by_function = grouped(path, lambda step: name(step.kernel))
+    rows = [
+        (function, len(steps), time := sum(step.duration for step in steps), time / length)
+        for function, steps in by_function.items()
     ]
+    rows.sort(key=lambda row: (-row[2], row[0]))
+    of_functions = [
+        Column.text("name", "function"),
+        Column("kernels", "kernels"),
+        *common("duration", "share", unit=unit),
+    ]
+    *columns, kinds = path_columns(unit, name)
+    columns += [*common("share", share=lambda s: s.duration / length), kinds]
+    source = durations.source
+    answer = f"critical path: {show_number(total)} {unit} through {through}; durations: {source}"
     return Report(
         "path",
-        {"critical_path": total, "unit": unit, "durations": durations.source},
-        headline=[
-            (
-                f"critical path: {show_number(total)} {unit} through {through}; "
-                f"durations: {durations.source}"
-            )
-        ],
+        {"critical_path": total, "unit": unit, "durations": source},
+        headline=[answer],
         tables=[
-            Table(
-                "functions",
-                "Where the time goes",
-                [
-                    Column.text("name", "function"),
-                    Column("kernels", "kernels"),
-                    *common("duration", "share", unit=unit),
-                ],
-                [(*row, row[2] / length) for row in functions],
-            ),
+            Table("functions", "Where the time goes", of_functions, rows),
             Table.of("path", "Critical path", columns, path),
         ],
         notes=durations.assumptions,
@@ -168,53 +158,42 @@ def block_report(
         "written_bytes": written,
     }
     ranges_shown, shown = (None, None) if is_whole else (_RANGES_SHOWN, _NEIGHBOURS_SHOWN)
-    ranges = [
-        ("read" if kind == READ else "write", int(start), int(end), int(end - start))
-        for kind, start, end in zip(own.access, own.start, own.end, strict=True)
-    ]
+
+    def neighbours(
+        key: str, title: str, found: Mapping[int, set[str]], *, is_source: bool
+    ) -> Table:
+        chosen = {each: found[each] for each in sorted(found)[:shown]}
+        described = describe_neighbours(graph, footprints, number, chosen, is_source=is_source)
+        return _neighbour_table(key, title, described, len(found))
+
+    answer = (
+        f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
+        f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes {show_bytes(written)}"
+    )
     return Report(
         "block",
         facts,
-        headline=[
-            (
-                f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
-                f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes "
-                f"{show_bytes(written)}"
-            )
-        ],
+        headline=[answer],
         tables=[
-            Table(
-                "footprint",
-                "Footprint",
-                [
-                    Column.text("kind", "kind"),
-                    Column("start", "from", show=hex),
-                    Column("end", "to", show=hex),
-                    Column.number("bytes", "bytes"),
-                ],
-                ranges,
-                more="footprints.parquet",
-            ).cut(ranges_shown),
-            *(
-                _neighbour_table(
-                    key,
-                    title,
-                    describe_neighbours(
-                        graph,
-                        footprints,
-                        number,
-                        {b: found[b] for b in sorted(found)[:shown]},
-                        is_source=is_source,
-                    ),
-                    len(found),
-                )
-                for key, title, found, is_source in (
-                    ("sources", "Waits for", sources, True),
-                    ("targets", "Waited for by", targets, False),
-                )
-            ),
+            _range_table(own).cut(ranges_shown),
+            neighbours("sources", "Waits for", sources, is_source=True),
+            neighbours("targets", "Waited for by", targets, is_source=False),
         ],
     )
+
+
+def _range_table(own: Footprints) -> Table:
+    columns = [
+        Column.text("kind", "kind"),
+        Column("start", "from", show=hex),
+        Column("end", "to", show=hex),
+        Column.number("bytes", "bytes"),
+    ]
+    rows = [
+        ("read" if kind == READ else "write", int(start), int(end), int(end - start))
+        for kind, start, end in zip(own.access, own.start, own.end, strict=True)
+    ]
+    return Table("footprint", "Footprint", columns, rows, more="footprints.parquet")
 
 
 def _neighbour_table(key: str, title: str, neighbours: Sequence[Neighbour], total: int) -> Table:
@@ -293,16 +272,12 @@ def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> Report:
 
 def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
     """Build the table of dependences between groups of kernels."""
-    table = Table.of(
-        "pair_groups",
-        f"Dependences by {by}",
-        [
-            Column.text("target", by),
-            Column.text("source", "waits for"),
-            Column.number("pairs", "kernel pairs"),
-            *common("edges", "raw", "war", "waw"),
-            *common("reuse") * any(g.reuse for g in groups),
-        ],
-        groups,
-    )
+    columns = [
+        Column.text("target", by),
+        Column.text("source", "waits for"),
+        Column.number("pairs", "kernel pairs"),
+        *common("edges", "raw", "war", "waw"),
+        *common("reuse") * any(g.reuse for g in groups),
+    ]
+    table = Table.of("pair_groups", f"Dependences by {by}", columns, groups)
     return Report("pairs", {"group_by": by, "n_groups": len(groups)}, tables=[table])

@@ -89,28 +89,18 @@ _UNIT = "us"
 _ROWS = 40
 _RANKS_IN_WORDS = 4
 _MOSTLY_IDLE = 0.5
-_COLUMNS = (
-    Column.number("computation", "computation", _UNIT),
-    Column.number("communication", "communication", _UNIT),
-    Column.number("serial", "serial", _UNIT),
-    Column.number("ideal", "ideal", _UNIT),
-    Column.number("time", "time", _UNIT),
-)
 
 
 def overlap_report(overlap: Overlapped, rows: int | None = _ROWS) -> Report:
     """Describe what overlapped: each rank, each iteration, each kernel that communicates."""
     iterations = _iteration_table("iterations", "Iterations", overlap.iterations)
     shown = replace(iterations.cut(rows), more=f"--rows {len(iterations.rows)}")
-    kernels = Table.of(
-        "communication_kernels",
-        "Kernels and copies that communicate",
-        [
-            *common("rank", "name", "count", "time", unit=_UNIT),
-            Column("blocks", "blocks", show=show_count),
-        ],
-        overlap.kernels,
-    )
+    columns = [
+        *common("rank", "name", "count", "time", unit=_UNIT),
+        Column("blocks", "blocks", show=show_count),
+    ]
+    title = "Kernels and copies that communicate"
+    kernels = Table.of("communication_kernels", title, columns, overlap.kernels)
     tables = [shown.at_first(_ROWS), kernels]
     if len(overlap.iterations) > len(overlap.ranks):
         ranks = _iteration_table("ranks", "Ranks: the iteration of median time", overlap.ranks)
@@ -149,13 +139,12 @@ def _mostly_idle(overlap: Overlapped) -> list[str]:
 
 
 def _sentence(each: Iteration, sms: int | None) -> str:
-    text = f"{each.rank}, {each.name}: {show_number(each.time)} us"
-    if each.idle > _MOSTLY_IDLE * (each.time + each.idle):
-        idle = show_percent(each.idle / (each.time + each.idle))
-        text = (
-            f"{each.rank}, {each.name}: nothing runs for {idle} of "
-            f"{show_number(each.time + each.idle)} us; {show_number(each.time)} us of work"
-        )
+    time = f"{show_number(each.time)} us"
+    whole = each.time + each.idle
+    if each.idle > _MOSTLY_IDLE * whole:
+        idle = f"nothing runs for {show_percent(each.idle / whole)} of {show_number(whole)} us"
+        time = f"{idle}; {time} of work"
+    text = f"{each.rank}, {each.name}: {time}"
     if not each.communication:
         return f"{text}; nothing communicates, so that nothing could overlap"
     if each.speedup is not None:
@@ -174,8 +163,11 @@ def _iteration_table(key: str, title: str, rows: Sequence[Iteration]) -> Table:
     columns = [
         *common("rank"),
         Column.text("name", "iteration"),
-        *_COLUMNS,
-        Column.factor("speedup", "speedup"),
+        Column.number("computation", "computation", _UNIT),
+        Column.number("communication", "communication", _UNIT),
+        *common("serial", unit=_UNIT),
+        Column.number("ideal", "ideal", _UNIT),
+        *common("time", "speedup", unit=_UNIT),
         Column.percent("share", "of ideal"),
         Column.number("exposed", "exposed", _UNIT),
         Column.number("idle", "idle", _UNIT),

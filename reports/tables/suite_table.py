@@ -1,13 +1,20 @@
 """Many programs as tables: a row each, and geometric means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.analysis.suite import RAW_ONLY, REACHED, UPPER_BOUND, Broken
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.suite import (
+    RAW_ONLY,
+    REACHED,
+    UPPER_BOUND,
+    Broken,
+    Mean,
+    ProgramResult,
+    Suite,
+)
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -17,11 +24,8 @@ from depgraph.reports.tables.table import (
     table_rows,
     whole_sms,
 )
+from depgraph.system.grouping import grouped
 from depgraph.system.text import clean_text, counted, show_factor
-
-if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.suite import Mean, ProgramResult, Suite
 
 _HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}
 _NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound")
@@ -117,6 +121,7 @@ def _if_known(get: Callable[[ProgramResult], Any]) -> Callable[[ProgramResult | 
 
 
 _sms = _if_known(lambda result: whole_sms(result.sms))
+_LAUNCHES = Column.factor("reached_launches", "launches", _if_known(attrgetter("reached_launches")))
 
 
 def _column(name: str) -> Column:
@@ -140,7 +145,7 @@ def _columns(suite: Suite, policies: Iterable[str]) -> list[Column]:
         _column(UPPER_BOUND),
         _column(RAW_ONLY),
         _column(REACHED),
-        *[_launches_column()] * any(_saves_launches(result) for result in suite.programs),
+        *[_LAUNCHES] * any(_saves_launches(result) for result in suite.programs),
         which,
         *(column for policy in policies for column in _policy_columns(suite, policy)),
     ]
@@ -148,11 +153,6 @@ def _columns(suite: Suite, policies: Iterable[str]) -> list[Column]:
 
 def _saves_launches(result: ProgramResult) -> bool:
     return result.reached_launches not in {None, 1.0}
-
-
-def _launches_column() -> Column:
-    get = _if_known(attrgetter("reached_launches"))
-    return Column.factor("reached_launches", "launches", get)
 
 
 def _policy_columns(suite: Suite, policy: str) -> list[Column]:
@@ -169,7 +169,7 @@ def _flat_columns(suite: Suite) -> list[Column]:
         *common("sms", sms=_sms),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
         *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
-        _launches_column(),
+        _LAUNCHES,
         *(column for policy in suite.policies for column in _policy_columns(suite, policy)),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
         Column("error", "", get=lambda r: getattr(r, "reason", None)),
@@ -202,25 +202,19 @@ def _answers(suite: Suite) -> list[str]:
 def _notes(suite: Suite) -> list[str]:
     notes = [_SPEEDUPS, _SPREAD]
     for attribute, words in (("durations", "durations:"), ("gpu", "occupancy by the limits of")):
-        found: dict[str, list[str]] = {}
-        for result in suite.programs:
-            names = found.setdefault(getattr(result, attribute), [])
-            names += [] if result.program in names else [result.program]
-        for value, names in found.items():
-            whose = "" if len(found) == 1 else f" ({', '.join(names)})"
-            notes.append(f"{words} {value}{whose}")
+        found = grouped(suite.programs, attrgetter(attribute))
+        for value, results in found.items():
+            names = ", ".join(dict.fromkeys(result.program for result in results))
+            notes.append(f"{words} {value}" + f" ({names})" * (len(found) > 1))
     if any(m.is_predicted for m in suite.means):
         notes.append(
             "predicted: as blocks that share an SM slow each other; the upper bound is for fixed "
             "durations and does not hold for these"
         )
-    missing = [
-        m for m in suite.means
-        if not m.is_predicted and m.programs < len(suite.sizes[m.size])
-    ]  # fmt: skip
     notes += [
         f"{mean_name(m)}: {m.programs} of {len(suite.sizes[m.size])} programs; "
         "the others lack what it needs, or it deadlocks"
-        for m in missing
+        for m in suite.means
+        if not m.is_predicted and m.programs < len(suite.sizes[m.size])
     ]
     return notes

@@ -140,22 +140,17 @@ def extract_summary(
         )
     steps = []
     if store is not None:
-        command = shlex.join(["depgraph", "bound", str(store)])
         text = "see what running independent blocks side by side could gain:"
-        steps.append(Step(text, command))
+        steps = [Step(text, shlex.join(["depgraph", "bound", str(store)]))]
+    of_pairs = pair_table(pairs, kernels, extraction.graph.copies, shown=pairs_shown)
     return Report(
         "extract",
         facts,
         headline,
-        tables=[
-            pair_table(
-                pairs, extraction.kernels, extraction.graph.copies, shown=pairs_shown
-            ).at_first(PAIRS_SHOWN),
-            *[skipped_table(metadata["skipped"])] * is_traced,
-        ],
-        notes=untraced_notes(extraction.kernels, pairs, metadata),
+        tables=[of_pairs.at_first(PAIRS_SHOWN), *[skipped_table(metadata["skipped"])] * is_traced],
+        notes=untraced_notes(kernels, pairs, metadata),
         notes_title="What this trace does not show",
-        vital=[*warnings_of(metadata), *uncertainty(extraction.kernels, pairs).notes],
+        vital=[*warnings_of(metadata), *uncertainty(kernels, pairs).notes],
         steps=steps,
     )
 
@@ -264,34 +259,34 @@ def race_report(store: Store, check: RaceCheck, *, shown: int | None = _RACES_SH
         Column.text("place", "buffer or range", place, wraps=True),
     ]
     races = Table.of("races", "Unordered", columns, check.races, "--format json lists all")
-    verdict = counted(len(check.races), "pair") + " of accesses without an order"
-    facts: dict[str, Any] = {
-        "store": str(store.path),
-        "n_races": len(check.races),
-        **facts_of(check, "streams", "conflicts"),
-        "conflicts_across_streams": check.across,
-        **facts_of(check, "possible", "unjudged"),
-    }
-    headline = [
-        f"{store.path}: {verdict}",
-        (
-            f"{counted(check.conflicts, 'pair')} of operations depend on each other, {check.across}"
-            f" of them across {counted(check.streams, 'stream')}"
-        ),
-    ]
     vital = []
     if check.possible:
-        vital.append(
-            f"{counted(check.possible, 'pair')} without an order may conflict: opaque kernels"
-        )
+        pairs = counted(check.possible, "pair")
+        vital.append(f"{pairs} without an order may conflict: opaque kernels")
     if check.unjudged:
-        vital.append(
-            f"{counted(check.unjudged, 'pair')} within one launch of a CUDA graph: its edges are "
-            "not in the recording"
-        )
-    table = races.cut(shown).at_first(len(check.races))
-    return Report("races", facts, headline=headline, vital=vital, tables=[table],
-                  notes=[*_RACES_REST_ON, *vital], notes_title="What this rests on")  # fmt: skip
+        pairs = f"{counted(check.unjudged, 'pair')} within one launch of a CUDA graph"
+        vital.append(f"{pairs}: its edges are not in the recording")
+    return Report(
+        "races",
+        {
+            "store": str(store.path),
+            "n_races": len(check.races),
+            **facts_of(check, "streams", "conflicts"),
+            "conflicts_across_streams": check.across,
+            **facts_of(check, "possible", "unjudged"),
+        },
+        headline=[
+            f"{store.path}: {counted(len(check.races), 'pair')} of accesses without an order",
+            (
+                f"{counted(check.conflicts, 'pair')} of operations depend on each other, "
+                f"{check.across} of them across {counted(check.streams, 'stream')}"
+            ),
+        ],
+        vital=vital,
+        tables=[races.cut(shown).at_first(len(check.races))],
+        notes=[*_RACES_REST_ON, *vital],
+        notes_title="What this rests on",
+    )
 
 
 _RACES_REST_ON = (

@@ -26,7 +26,7 @@ from depgraph.torch.allocations import Timeline  # noqa: E402
 from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.capture import describe  # noqa: E402
 from depgraph.torch.compiling import (  # noqa: E402
-    allocations_told,
+    allocation_hook,
     refuse_unseen,
     without_own_graphs,
 )
@@ -215,7 +215,7 @@ def test_tensors_that_no_operator_allocates_are_taken_for_its_own(monkeypatch):
     module.empty_strided_cuda = allocate = torch._C._dynamo.guards._empty_strided_cpu
     monkeypatch.setattr(codecache.PyCodeCache, "modules", [module, sys])
     log = OperatorLog(CPU, most_bytes=1000)
-    with log, allocations_told(log.take):
+    with log, allocation_hook(log.take):
         made = module.empty_strided_cuda((8,), (1,), torch.float32)
         made.fill_(1.0)
     assert module.empty_strided_cuda is allocate

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import depgraph
-from depgraph.analysis import findings, outcome, side_by_side
+from depgraph.analysis import findings, outcome, run_times
 from depgraph.analysis.answer import answer_bound, answer_mechanisms, program_results
 from depgraph.analysis.cusync_policies import cheapest_policies
 from depgraph.analysis.study import timeline_of
@@ -42,7 +42,7 @@ RUNS = [
     findings.predict,
     predicted_time.predicted_chain,
     predicted_time.predicted_schedule,
-    side_by_side.side_by_side,
+    run_times.side_by_side,
 ]
 
 

@@ -22,6 +22,7 @@ from depgraph.reports.plots import (
     write_plots,
 )
 from depgraph.reports.plots.style import house_style, longest_drawn
+from depgraph.schedule.schedule import Schedule, slots_on_sm
 from depgraph.timing.measured_run import MeasuredRun
 
 NAMES = {
@@ -198,7 +199,7 @@ def test_functions_whose_short_names_are_alike_have_labels_of_their_own():
 def test_kernels_of_one_lane_do_not_overlap_and_no_lane_is_spare(kernels):
     start = np.array([first for first, _ in kernels], float)
     end = start + [length for _, length in kernels]
-    lane = schedules.lanes_of(start, end)
+    lane = slots_on_sm(Schedule("", start, end, np.zeros(len(start), np.int32)))
     for i in range(len(kernels)):
         for j in range(i):
             assert lane[i] != lane[j] or end[i] <= start[j] or end[j] <= start[i]

@@ -276,11 +276,11 @@ READ_SLOWLY = """
 import time
 from depgraph.system import machine_code
 
-def read_slowly(kept, types, read=machine_code.Kept.load):
+def read_slowly(kept, types, read=machine_code.CodeCache.load):
     time.sleep(0.5)
     return read(kept, types)
 
-machine_code.Kept.load = read_slowly
+machine_code.CodeCache.load = read_slowly
 """
 
 

@@ -14,7 +14,7 @@ import pytest
 from depgraph.system import machine_code
 from depgraph.system.compiled import compiled
 from depgraph.system.machine_code import (
-    Kept,
+    CodeCache,
     MachineCode,
     NotPortableError,
     folder_of,
@@ -285,7 +285,7 @@ def test_what_only_numba_can_call_is_called_by_numba():
 
 @pytest.fixture
 def kept(tmp_path):
-    folder = Kept(tmp_path, "twice", b"a source")
+    folder = CodeCache(tmp_path, "twice", b"a source")
     made = twice.code_for((np.ones(3),))
     assert isinstance(made, MachineCode)
     folder.save(types_of((np.ones(3),)), made)
@@ -299,17 +299,17 @@ def test_what_is_kept_is_loaded_for_the_same_types_alone(kept):
     frozen.flags.writeable = False
     for other in (np.ones(3, np.int64), np.ones((3, 1)), np.ones(6)[::2], frozen, 1.0):
         assert kept.load(types_of((other,))) is None
-    assert Kept(kept.folder, "twice", b"another").load(types_of((np.ones(3),))) is None
+    assert CodeCache(kept.folder, "twice", b"another").load(types_of((np.ones(3),))) is None
 
 
 def test_what_was_made_for_another_processor_or_by_another_numba_does_not_count(kept, monkeypatch):
     types = types_of((np.ones(3),))
     monkeypatch.setattr(machine_code, "_processor", lambda: "another")
-    assert Kept(kept.folder, "twice", b"a source").load(types) is None
+    assert CodeCache(kept.folder, "twice", b"a source").load(types) is None
     monkeypatch.undo()
-    assert Kept(kept.folder, "twice", b"a source").load(types) is not None
+    assert CodeCache(kept.folder, "twice", b"a source").load(types) is not None
     ours = twice._made_of(is_portable=False)
-    assert twice._kept._stamp == Kept(kept.folder, "twice", ours + makers())._stamp
+    assert twice._kept._stamp == CodeCache(kept.folder, "twice", ours + makers())._stamp
     monkeypatch.setattr(machine_code.np, "__version__", "99")
     assert machine_code.makers.__wrapped__() != makers()
 
@@ -336,14 +336,14 @@ def test_a_file_under_the_name_of_another_does_not_count(kept):
 
 
 def test_what_was_made_of_an_earlier_source_is_dropped(kept):
-    later = Kept(kept.folder, "twice", b"another")
+    later = CodeCache(kept.folder, "twice", b"another")
     later.save(types_of((np.ones(3),)), twice.code_for((np.ones(3),)))
     assert not kept.is_any or kept.load(types_of((np.ones(3),))) is None
     assert later.load(types_of((np.ones(3),))) is not None
 
 
 def test_a_folder_that_has_gone_holds_nothing(kept):
-    later = Kept(kept.folder, "twice", b"another")
+    later = CodeCache(kept.folder, "twice", b"another")
     (kept.folder / "x").touch()
     for path in kept.folder.iterdir():
         path.unlink()
