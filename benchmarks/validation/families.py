@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen", "h200-later")}
 """GPU model to files of programs that were measured on it."""
 
-CHAINS = {"h100_sxm": ("h100-hardware",), "h200": ("h200-hardware", "h200-pdl")}
+CHAINS = {"h100_sxm": ("h100-hardware", "h100-pdl"), "h200": ("h200-hardware", "h200-pdl")}
 """GPU model to files of chains that were launched programmatically on it."""
 
 

@@ -6,6 +6,7 @@ import json
 import lzma
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rows import Row
 
@@ -17,7 +18,9 @@ from depgraph.analysis.measured_programs import (
     predict_streams,
 )
 from depgraph.gpu.model import load_gpu
-from depgraph.mechanisms import find_mechanisms, parse_cost
+from depgraph.mechanisms import parse_cost
+from depgraph.mechanisms.cuda_graph import PROGRAMMATIC, CudaGraph
+from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.predicted_time import predicted_time
 from depgraph.parsers.measurements import read_measurements
 from depgraph.scenario.contention import EAGER
@@ -26,7 +29,8 @@ from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 LATER = ("h200-later",)
 """Files of programs that no constant was fitted to, whatever their names."""
-_REGISTERS = 32  # of a thread of a chain's kernels
+# Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
+_REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 
 
@@ -93,19 +97,16 @@ def half_of(name: str, program: MeasuredProgram) -> int:
     return 1 if name in LATER else program.half
 
 
-# How `samples/validation/hardware.cu` and `pdl.cu` launched 20 dependent kernels, and which part of
-# the work of each needs nothing of the one before.
-PDL_MODES = {
-    1: ("end", "no trigger", 0.0),
-    2: ("early", "early trigger", 0.0),
-    3: ("end", "no trigger, half the work before the wait", 0.5),
-    4: ("early", "early trigger, half the work before the wait", 0.5),
-}
-NAMES = {
-    (0, "end"): "pdl(end)", (0, "early"): "pdl", (1, "end"): "cuda-graph(programmatic,1)",
-    (1, "early"): "cuda-graph(programmatic)",
-}  # fmt: skip
-WORK = ("", "dependent sums, ", "reads of the L2 cache and sums, ", "reads of the L2 cache, ")
+# How `samples/validation/hardware.cu` and `pdl.cu` launched 20 dependent kernels: the share of the
+# work of each that needs nothing of the one before, and that after which it triggers (-1: none).
+PDL_MODES = {1: (0.0, -1), 2: (0.0, 0.0), 3: (0.5, -1), 4: (0.5, 0.0)}
+SHARES = {0.25: "a quarter", 0.5: "half", 0.75: "three quarters"}
+TRIGGERS = {-1: "no trigger", 0: "early trigger", 0.5: "trigger after half"}
+_IN_SHARED_MEMORY = 6
+WORK = (
+    "", "dependent sums, ", "reads of the L2 cache and sums, ", "reads of the L2 cache, ",
+    "independent sums, ", "the global clock, ", "shared memory, ",
+)  # fmt: skip
 
 
 def programmatic(name: str) -> list[Row]:
@@ -117,27 +118,55 @@ def programmatic(name: str) -> list[Row]:
     with lzma.open(FOLDER / f"{name}.jsonl.xz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     gpu = load_gpu(found[0]["gpu"])
+    registers = found[0].get("registers") or _REGISTERS[name]
     launch = launch_model(LaunchChoice(OF_GPU, {"host": 0.0}), unit="us", gpu=gpu)
-    chains = [{"kind": 0, "shared": 0} | row for row in found if row["what"] == "pdl"]
-    keys = ("kind", "threads", "shared", "blocks", "graph")
-    plain = {tuple(row[k] for k in keys): row["us"] for row in chains if row["mode"] == 0}
+    usual = {"kind": 0, "shared": 0, "other": 0, "amount": 0}
+    chains = [usual | row for row in found if row["what"] in {"pdl", "spans"}]
+    keys = ("kind", "threads", "shared", "blocks", "other", "amount", "graph")
+    plain = {
+        tuple(row[k] for k in keys): row["us"]
+        for row in chains if row["what"] == "pdl" and row["mode"] == 0
+    }  # fmt: skip
+    spans = {_setting(row): row["us"] for row in chains if row["what"] == "spans"}
     rows = []
-    for row in (row for row in chains if row["mode"] in PDL_MODES):
-        trigger, how, early = PDL_MODES[row["mode"]]
-        kind, threads, shared, blocks, graph = (row[k] for k in keys)
-        nodes, serial = row["nodes"], plain[kind, threads, shared, blocks, graph]
+    for row in (row for row in chains if row["what"] == "pdl" and row["mode"] > 0):
+        before, trigger = PDL_MODES.get(row["mode"]) or (row["before"], row["trigger"])
+        if row["other"] and before:
+            continue  # one preamble cannot be said for kernels of two sizes
+        kind, threads, shared, blocks, other, _, graph = (row[k] for k in keys)
+        nodes, serial = row["nodes"], plain[tuple(row[k] for k in keys)]
         time = serial / nodes - (launch.path if graph else launch.gap).value
-        kernel = MeasuredKernel(
-            "chain", (blocks, 1, 1), (threads, 1, 1), _REGISTERS, shared << 10, time
-        )
+        times, sizes = [time] * 2, [blocks] * 2
+        if other:
+            sizes[1] = blocks * other // row["per"]
+            own = spans[_setting(row)]
+            times = [2 * time * each / sum(own) for each in own]
+        taken = max(shared << 10, 4 * threads if kind == _IN_SHARED_MEMORY else 0)
+        kernels = [
+            MeasuredKernel("chain", (size, 1, 1), (threads, 1, 1), registers[kind], taken, each)
+            for size, each in zip(sizes, times, strict=True)
+        ]
         links = [(i, i + 1) for i in range(nodes - 1)]
-        program = MeasuredProgram("chain", "chain", 1, [kernel] * nodes, links, serial, row["us"])
+        program = MeasuredProgram(
+            "chain", "chain", 1, kernels * (nodes // 2), links, serial, row["us"]
+        )
         scenario = program.scenario(gpu, "full").with_launch(launch)
-        (policy,) = find_mechanisms([NAMES[graph, trigger]])
-        _, cost, preamble = parse_cost(f"{policy.name}.preamble={early * time}us")
+        point = 1 if trigger < 0 else trigger
+        policy = CudaGraph(PROGRAMMATIC, point) if graph else ProgrammaticDependentLaunch(point)
+        _, cost, preamble = parse_cost(f"{policy.name}.preamble={before * time}us")
         predicted = predicted_time(policy, scenario, {policy.name: {cost: preamble}}).time
         size = f"{counted(blocks, 'block')} of {threads}{f' and {shared} KiB' if shared else ''}"
+        if other:
+            size += f" and {sizes[1]} in turn"
+        how = TRIGGERS[trigger]
+        if before:
+            how += f", {SHARES[before]} of the work before the wait"
         case = f"{WORK[kind]}{size}, {how}"
         family = policy.family_of(scenario)
         rows.append(Row(name, case, policy.label, serial, predicted, row["us"], family))
     return rows
+
+
+def _setting(row: dict[str, Any]) -> tuple[int, ...]:
+    """Return what `pdl.cu` calls a setting."""
+    return tuple(row[k] for k in ("kind", "threads", "shared", "per", "other", "amount"))

@@ -34,10 +34,12 @@ class Predicted:
     """A predicted makespan, in the unit of the durations.
 
     What decides it is not all known: the order in which a CUDA graph starts its branches, how
-    strictly carve-outs keep kernels apart, and whether replays of a short graph of many roots find
-    the one before at work, whose leaves they then wait for. Each may go either way: `low` and
-    `high` are the extremes, and the time is their mean (nearer than any one way to the 329 programs
-    that were measured on an H100, ``samples/validation``).
+    strictly carve-outs keep kernels apart, whether replays of a short graph of many roots find
+    the one before at work, whose leaves they then wait for, and whether blocks that start early
+    spread as evenly over the SMs as those that they wait for or pile up where slots fall free
+    first. Each may go either way: `low` and `high` are the extremes, and the time is their mean
+    (nearer than any one way to the 329 programs that were measured on an H100,
+    ``samples/validation``).
     """
 
     time: float
@@ -147,7 +149,13 @@ def _makespans(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) ->
 def _ways(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Iterator[Schedule]:
     """Make the schedules of all that hardware may do."""
     ways = mechanism.ways(scenario)
-    return (_schedule(way, each, costs) for each in _carve_outs(scenario) for way in ways)
+    is_early = scenario.has_predictions and mechanism.family_of(scenario) in EARLY
+    return (
+        _schedule(way, each, costs, in_step=in_step)
+        for each in _carve_outs(scenario)
+        for way in ways
+        for in_step in ((True, False) if is_early else (False,))
+    )
 
 
 def _carve_outs(scenario: Scenario) -> list[Scenario]:
@@ -161,14 +169,15 @@ def _carve_outs(scenario: Scenario) -> list[Scenario]:
     return [scenario, soft] if carve_outs.keep_apart(scenario.is_kernel) else [soft]
 
 
-def _schedule(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Schedule:
+def _schedule(
+    mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts, *, in_step: bool
+) -> Schedule:
     if not scenario.has_predictions:
         return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))[0]
-    is_early = mechanism.family_of(scenario) in EARLY
-    contended = (scenario.in_step if is_early else scenario).contended
+    contended = (scenario.in_step if in_step else scenario).contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
     schedule = run_contended(mechanism.label, rules, contended)
-    if not is_early or rules.against is not Against.BLOCK:
+    if not in_step or rules.against is not Against.BLOCK:
         return schedule
     # Blocks are as long in step, together; a path through the longest of them may be shorter.
     return replace(schedule, least=max(schedule.least, contended_bound(scenario.contended)))

@@ -433,7 +433,9 @@ class Scenario(ScenarioFacts):
         """The same where all SMs do the blocks of a kernel in the same order.
 
         Blocks that wait in their slots for the kernel before stay as even over the SMs as its
-        blocks were (chains of 20 kernels on an H200, ``samples/validation``).
+        blocks were: so it was with most chains of 20 kernels (``samples/validation``). Where only
+        some blocks of a kernel found slots before the one before it ended, the others piled up in
+        a third of them.
         """
         return self._with("_work_of_blocks", self._work_in_step)
 

@@ -11,6 +11,7 @@ from depgraph.schedule.events_jit import (
     ENDED,
     ENTERED,
     OPENED,
+    PREPARED,
     TRIGGERED,
     add_event,
     event_of,
@@ -29,6 +30,7 @@ from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.sms_jit import (
     next_class,
     next_on_sms,
+    prepare_on_shared_sm,
     queue_block,
     roomiest,
     roomiest_gpc,
@@ -123,7 +125,7 @@ def event_schedule(
             if run.opening >= 0:
                 open_operations(run, operations, blocks, events)
             _queue_ready(run, operations, blocks, stages, room, waiting)
-            _place(run, operations, gates, blocks, room, waiting, launches)
+            _place(run, operations, gates, blocks, room, waiting, sharing, launches)
             is_settled = run.opening < 0
             is_timed = False
             continue
@@ -157,6 +159,9 @@ def event_schedule(
             operations[k].untriggered -= 1
             if operations[k].untriggered == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
+        elif kind == PREPARED:
+            blocks.state[number] = PLACED
+            release(run, operations[blocks.operation[number]], blocks, number)
         elif launches is not None:
             ended = launch_event(run, launches, operations, blocks, waiting, events, kind, number)
         if ended >= 0:
@@ -203,7 +208,7 @@ def _queue_ready(run, operations, blocks, stages, room, waiting):
 
 
 @compiled_within
-def _place(run, operations, gates, blocks, room, waiting, launches):
+def _place(run, operations, gates, blocks, room, waiting, sharing, launches):
     """Place blocks, best first, until none fits or an operation opens."""
     while run.opening < 0:
         c = next_class(run, room, waiting)
@@ -226,6 +231,8 @@ def _place(run, operations, gates, blocks, room, waiting, launches):
             blocks.state[block] = PLACED
             operation = operations[k]
             release(run, operation, blocks, block)
+            if operation.preamble > 0 and blocks.state[block] == PLACED:
+                prepare_on_shared_sm(run, sharing, operations, blocks, block)
             operation.unplaced -= 1
             if operation.unplaced == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_PLACED)

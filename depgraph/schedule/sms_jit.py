@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from depgraph.schedule.events_jit import (
     ENDED,
+    PREPARED,
     TRIGGERED,
     event_code,
     event_of,
@@ -19,6 +20,7 @@ from depgraph.schedule.events_jit import (
     set_key,
     table,
 )
+from depgraph.schedule.waits_jit import PREPARING
 from depgraph.system.compiled import compiled_helper, compiled_within
 
 if TYPE_CHECKING:
@@ -330,6 +332,7 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
         fit = (capacity // np.maximum(need, 1)).min(axis=1)
         in_wave = np.clip(-(-operations["unplaced"] // placed.sms), 1, np.maximum(fit, 1))
         operations["in_wave"] = 1 + sharing.slowdown * load * in_wave
+        operations["preamble"] *= (load > 0) / operations["in_wave"]
         if sharing.side is not None:
             operations["side"] = sharing.side
             sides["beside"] = sharing.beside
@@ -341,6 +344,8 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
         if places is not None:
             most = max(most, places.at_once(need.sum(axis=1) == 0))
         most *= 1 + int((operations["trigger"] < 1).any())
+    else:
+        operations["preamble"] = 0.0
     leaves = 1 << max(0, (sms - 1).bit_length())
     return Sharing(
         sms=room.sms,
@@ -363,7 +368,7 @@ def next_on_sms(run, sharing, operations, blocks):
     _, code = pop_time(sharing.ends[sm], sharing.codes[sm], own.n_ends)
     own.n_ends -= 1
     kind, block = event_of(code)
-    if kind == ENDED:
+    if kind != TRIGGERED:
         operation = operations[blocks.operation[block]]
         own.held -= operation.load
         if own.n_ends == 0:
@@ -428,24 +433,43 @@ def _renew(run, sharing, sm):
 
 
 @compiled_helper
+def prepare_on_shared_sm(run, sharing, operations, blocks, block):
+    """Let a block that waits in its place do what it can before, beside others."""
+    sm = np.int64(blocks.sm[block])
+    operation = operations[blocks.operation[block]]
+    _join(run, sharing, operation, sm)
+    blocks.state[block] = PREPARING
+    blocks.done[block] = min(operation.preamble, blocks.duration[block])
+    _add_end(sharing, sm, blocks.done[block], event_code(PREPARED, block))
+    _renew(run, sharing, sm)
+
+
+@compiled_helper
 def start_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
-    operation, own = operations[blocks.operation[block]], sharing.sms[sm]
-    _advance(run, sharing, sm)
-    if run.has_sides:
-        _count(run, sharing, operation.side, sm, _ONE)
-    own.held += operation.load
-    rate = 1.0 / _slowed(run, sharing, sm)
-    # As much as it could do before it had to wait, and no more than it had time for.
-    ahead = (run.now - blocks.earliest[block]) / operation.in_wave
-    done = min(ahead, (run.now - blocks.start[block]) * rate)
+    operation = operations[blocks.operation[block]]
+    _join(run, sharing, operation, sm)
+    done = blocks.done[block]
+    if operation.preamble == 0:
+        # As much as it could do before it had to wait, and no more than it had time for.
+        ahead = (run.now - blocks.earliest[block]) / operation.in_wave
+        done = min(ahead, (run.now - blocks.start[block]) / _slowed(run, sharing, sm))
     left = max(0.0, blocks.duration[block] - done)
     _add_end(sharing, sm, left, event_code(ENDED, block))
     if operation.trigger < 1:
         left = max(0.0, left - (1 - operation.trigger) * blocks.duration[block])
         _add_end(sharing, sm, left, event_code(TRIGGERED, block))
     _renew(run, sharing, sm)
+
+
+@compiled_helper
+def _join(run, sharing, operation, sm):
+    """Add a block that begins to run to the load of its SM."""
+    _advance(run, sharing, sm)
+    if run.has_sides:
+        _count(run, sharing, operation.side, sm, _ONE)
+    sharing.sms[sm].held += operation.load
 
 
 @compiled_helper

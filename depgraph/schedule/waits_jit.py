@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # States of a block, 0 before it is placed.
 PLACED = np.uint8(1)
 RUNNING = np.uint8(2)
+PREPARING = np.uint8(3)  # at work on what comes before its wait
 
 # The opening of an operation counts as so many of what keeps its blocks from being placed.
 _OPEN = np.int64(1 << 30)
@@ -93,6 +94,7 @@ OPERATION = np.dtype(
         # How many times as long a block takes beside those of its own wave as at a rate of 1:
         # times that a user gives were measured so.
         ("in_wave", np.float64),
+        ("preamble", np.float64),  # work of a block before it waits in its place, beside others
         ("side", np.int64),  # 0: computation, 1: communication
         ("first_launch", np.int64),  # of its blocks
         ("end_launch", np.int64),
@@ -127,6 +129,7 @@ class Blocks(NamedTuple):
     start: NDArray[np.float64]
     end: NDArray[np.float64]  # -1 for a block that has not run
     earliest: NDArray[np.float64]  # it would have run from then without a stop, by what it awaited
+    done: NDArray[np.float64]  # of its work, before it waited in its place
     operation: NDArray[np.int32]
     stage: NDArray[np.int32]  # empty where there are none
     rank: NDArray[np.int32]  # lower ones are placed first
@@ -198,6 +201,8 @@ def operations_of(rules: Rules, graph: BlockGraph, last: int) -> NDArray[np.void
     entrant = np.arange(n)
     if rules.entry is not None:
         entrant[:last] = rules.entry
+    lead = np.full(n, np.inf)
+    np.minimum.at(lead, gates.target[gates.holds], gates.lead[gates.holds])
     first_gate = np.searchsorted(np.sort(gates.source), np.arange(n + 1))
     blocks = np.diff(graph.first_block)
     return table(
@@ -219,6 +224,7 @@ def operations_of(rules: Rules, graph: BlockGraph, last: int) -> NDArray[np.void
         untriggered=blocks,
         running=blocks,
         in_wave=1.0,
+        preamble=np.where(np.isfinite(lead), np.maximum(lead, 0.0), 0.0),
     )
 
 
@@ -257,6 +263,7 @@ def blocks_of(
         start=np.zeros(n, np.float64),
         end=np.full(n, -1.0),
         earliest=np.zeros(n, np.float64),
+        done=np.zeros(n, np.float64),
         operation=graph.operation_of_block,
         stage=np.empty(0, np.int32) if rules.stage is None else writable(rules.stage),
         rank=rank,

@@ -12,8 +12,18 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Places, Rules
-from depgraph.schedule.simulate import run_rules
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    ALL_PLACED,
+    HOLDS,
+    IGNORED,
+    Gates,
+    Places,
+    Rules,
+)
+from depgraph.schedule.simulate import run_rules, where_placed
+from depgraph.schedule.sms_jit import room_of, sharing_of
+from depgraph.schedule.waits_jit import operations_of
 
 
 def whole_kernels(graph, **more):
@@ -66,6 +76,51 @@ def test_blocks_run_as_in_the_slow_twin(data):
     np.testing.assert_allclose(found.start, start, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.end, end, rtol=1e-9)
     np.testing.assert_array_equal(found.sm, sm)
+
+
+@given(st.data())
+def test_blocks_do_what_they_can_before_they_wait_as_in_the_slow_twin(data):
+    program = data.draw(programs())
+    sharing = replace(data.draw(sharings(program)), side=None)
+    graph, sms, n = program.graph, int(program.sms), program.graph.n_operations
+    work = program.durations * (1 + 0.01 * np.sqrt(2 + np.arange(graph.n_blocks)))
+    ahead = np.array(data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))) / 1.7
+    before, after = np.arange(n - 1), np.arange(1, n)
+    gates = Gates.between(before, after, ALL_PLACED)
+    holds = Gates.between(before, after, ALL_ENDED, holds=True)
+    rules = Rules(joins=np.full(len(graph.join_kind), IGNORED, np.uint8), gates=gates)
+    in_wave = waves(program, sharing, rules)
+    holds = replace(holds, lead=(ahead * in_wave)[1:])
+    rules = replace(rules, gates=gates + holds)
+    found = run_rules("early", rules, graph, work, program.resources, sms, sharing=sharing)
+    start, end, sm = naive_sharing.shared_schedule(
+        graph, work, program.resources, sms, sharing, [set(range(k)[-1:]) for k in range(n)], ahead
+    )
+    np.testing.assert_allclose(found.start, start, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.end, end, rtol=1e-9)
+    np.testing.assert_array_equal(found.sm, sm)
+
+
+def waves(program, sharing, rules):
+    """Return how many times as long blocks of each kernel take beside those of their wave."""
+    graph = program.graph
+    placed = where_placed(rules, graph, program.resources, sharing, program.sms, None)
+    operations = operations_of(rules, graph, graph.n_operations)
+    sharing_of(operations, room_of(operations, placed), placed)
+    return operations["in_wave"].copy()
+
+
+def test_what_a_block_does_in_its_place_slows_those_that_it_waits_for():
+    """Two blocks on one SM: the second one does 4 of its 10 units of work before it waits."""
+    graph = graph_of([1, 1], [])
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0)
+    gates = Gates.between([0], [1], ALL_PLACED)
+    gates += Gates.between([0], [1], ALL_ENDED, holds=True, lead=6.0)  # of 1.5 times as long
+    for first, ends in ((10.0, [17.0, 26.0]), (2.0, [4.0, 16.0])):
+        work = np.array([first, 10.0])
+        rules = Rules(gates=gates)
+        found = run_rules("early", rules, graph, work, shares_of(graph, 2), 1, sharing=sharing)
+        assert found.end.tolist() == ends
 
 
 def test_two_blocks_on_one_sm_take_longer_than_one():

@@ -3,8 +3,11 @@
 import numpy as np
 
 
-def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901, PLR0915 - one loop
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=None):  # noqa: C901, PLR0915 - one loop
     """Run whole kernels, each after those it waits for; return start, end and SM of each block.
+
+    With `ahead`, work of each kernel, blocks are placed once all blocks of those that their kernel
+    waits for are placed, and do so much work in their places before they wait for the ends.
 
     Every block that runs is looked at after each end. Blocks of kernels that may start are placed
     in program order, each on the SM that could host most further ones.
@@ -17,6 +20,7 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # no
     free = [capacity.copy() for _ in range(sms)]
     running = [{} for _ in range(sms)]  # block -> what is left of its work
     carve_out = [None] * sms
+    paused = durations if ahead is None else np.maximum(durations - ahead[kernel], 0.0)
     unplaced = list(range(len(durations)))
     now = 0.0
 
@@ -33,8 +37,19 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # no
             most.append(left // need[k][cuts.shared] if need[k][cuts.shared] else 1 << 30)
         return max(0, min(most))
 
+    def over(kernels, times):
+        return all((~np.isnan(times[first[k] : first[k + 1]])).all() for k in kernels)
+
+    def left_to_do(sm):
+        """Return the blocks that do not wait, and how much each has left until it ends or waits."""
+        return {
+            block: left if over(waits_for[kernel[block]], end) else left - paused[block]
+            for block, left in running[sm].items()
+            if over(waits_for[kernel[block]], end) or left > paused[block] + 1e-9
+        }
+
     def slowed(sm):
-        times = 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in running[sm])
+        times = 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in left_to_do(sm))
         if sharing.side is None:
             return times
         here = min((sharing.side[kernel[block]] for block in running[sm]), default=1)
@@ -45,7 +60,7 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # no
         while True:
             ready = [
                 b for b in unplaced
-                if all((~np.isnan(end[first[w]:first[w + 1]])).all() for w in waits_for[kernel[b]])
+                if over(waits_for[kernel[b]], end if ahead is None else start)
             ]  # fmt: skip
             if not ready:
                 break
@@ -63,15 +78,21 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # no
         ends = [
             (now + left * slowed(sm), sm, block)
             for sm in range(sms)
-            for block, left in running[sm].items()
+            for block, left in left_to_do(sm).items()
         ]
         if not ends:
             return start, end, sm_of
         then, sm, block = min(ends)
         for other in range(sms):
             rate = 1 / slowed(other)
-            running[other] = {b: left - (then - now) * rate for b, left in running[other].items()}
+            at_work = left_to_do(other)
+            running[other] = {
+                b: left - (then - now) * rate * (b in at_work) for b, left in running[other].items()
+            }
         now = then
+        if not over(waits_for[kernel[block]], end):
+            running[sm][block] = paused[block]
+            continue
         end[block] = now
         del running[sm][block]
         free[sm] = free[sm] + need[kernel[block]]
