@@ -34,7 +34,7 @@ POLICIES = {
     "both": "c3-both", "dma, 8 fewer": "c3-dma",
 }  # fmt: skip
 ASKED = ("as launched", "communication first")
-CLOSE = 0.15
+CLOSE = 0.10
 INTRODUCTION = """\
 *Share of ideal*: (speedup - 1) / (ideal speedup - 1); the ideal is what both would take alone,
 the longer one of the two."""
@@ -229,7 +229,7 @@ def pairs_table() -> str:
         groups["both", "as launched, communication first", half] = [
             p for p in asked if p.half == half
         ]
-    heads = "engine,mode,half,runs,reached,predicted,mean error (points),within 15 points,worst"
+    heads = "engine,mode,half,runs,reached,predicted,mean error (points),within 10 points,worst"
     lines = [
         f"| {heads.replace(',', ' | ')} | mean error of the time |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
