@@ -29,7 +29,7 @@ CHAINS = {"h100_sxm": ("h100-hardware",), "h200": ("h200-hardware", "h200-pdl")}
 """GPU model to files of chains that were launched programmatically on it."""
 
 EXPERTS = {
-    "re-edged graphs": "of which mixtures of experts",
+    "re-edged graphs": "mixtures of experts, re-edged",
     "chains": "mixtures of experts, as chains",
 }
 """Families to what mixtures of experts are called among them."""

