@@ -41,9 +41,7 @@ class PolicyResult:
         speedup = None if outcome.deadlock else outcome.speedup
         times = {key: getattr(outcome, key) for key in PREDICTED}
         name, availability = outcome.mechanism, outcome.availability
-        return cls(
-            name, availability, speedup, outcome.predicted_speedup, outcome.against, **times
-        )
+        return cls(name, availability, speedup, outcome.predicted_speedup, outcome.against, **times)
 
 
 @dataclass(frozen=True, slots=True)
