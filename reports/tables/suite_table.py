@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.suite import PREDICTED, RAW_ONLY, REACHED, UPPER_BOUND, Broken
+from depgraph.analysis.suite import PREDICTED, RAW_ONLY, REACHED, UPPER_BOUND, Broken, ProgramResult
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -21,7 +22,7 @@ from depgraph.system.text import clean_text, counted, show_factor
 
 if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.suite import Mean, ProgramResult, Suite
+    from depgraph.analysis.suite import Mean, Suite
 
 _HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}
 _NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound")
@@ -167,7 +168,11 @@ def _predicted_columns(suite: Suite, policy: str) -> list[Column]:
     if all(result.predicted(policy, PREDICTED[0]) is None for result in suite.programs):
         return []
     return [
-        Column(f"{key} {policy}", "", get=_if_known(lambda r, key=key: r.predicted(policy, key)))
+        Column(
+            f"{key} {policy}",
+            "",
+            get=_if_known(partial(ProgramResult.predicted, policy=policy, what=key)),
+        )
         for key in PREDICTED
     ]
 
