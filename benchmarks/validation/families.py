@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import children
@@ -26,6 +27,12 @@ FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen", "h
 
 CHAINS = {"h100_sxm": ("h100-hardware", "h100-pdl"), "h200": ("h200-hardware", "h200-pdl")}
 """GPU model to files of chains that were launched programmatically on it."""
+
+EXPERTS = {
+    "re-edged graphs": "mixtures of experts, re-edged",
+    "chains": "mixtures of experts, as chains",
+}
+"""Families to what mixtures of experts are called among them."""
 
 
 def rows(model: str) -> list[Row]:
@@ -47,11 +54,11 @@ def rows(model: str) -> list[Row]:
     return found
 
 
-def errors(model: str, half: int = 1) -> list[MeasuredErrors]:
-    """Return the errors of each family, of one half."""
+def errors(model: str, half: int = 1, kind: str = "") -> list[MeasuredErrors]:
+    """Return the errors of each family, of one half; of programs whose names begin with `kind`."""
     groups: dict[str, list[Row]] = {}
     for row in rows(model):
-        if row.half == half:
+        if row.half == half and row.case.startswith(kind):
             groups.setdefault(row.family, []).append(row)
     gpu = measured.measurements(FILES[model][0]).gpu
     return [
@@ -70,10 +77,15 @@ def table() -> str:
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     for model in FILES:
+        experts = [
+            replace(e, family=EXPERTS[e.family])
+            for e in errors(model, kind="moe-")
+            if e.family in EXPERTS
+        ]
         lines += [
             f"| {e.gpu} | {e.family} | {e.programs} | {e.mean:.2%} | {e.nine_of_ten:.1%} | "
             f"{e.worst:.1%} | {e.direction:.0%} | {e.low:.2f} to {e.high:.2f} |"
-            for e in errors(model)
+            for e in (*errors(model), *experts)
         ]
     return "\n".join(lines)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.study import Study
 
 UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached"
+PREDICTED = "predicted_us", "predicted_low_us", "predicted_high_us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,18 @@ class PolicyResult:
     # the same as blocks that share an SM slow each other; None where that is left out
     predicted_speedup: float | None = None
     against: str = "block"  # the bound that it is compared with, as `Outcome.against`
+    # Microseconds, as those of `Outcome`
+    predicted_us: float | None = None
+    predicted_low_us: float | None = None
+    predicted_high_us: float | None = None
 
     @classmethod
     def of(cls, outcome: Outcome) -> PolicyResult:
         """Take from an outcome what a suite shows of it."""
         speedup = None if outcome.deadlock else outcome.speedup
+        times = {key: getattr(outcome, key) for key in PREDICTED}
         name, availability = outcome.mechanism, outcome.availability
-        return cls(name, availability, speedup, outcome.predicted_speedup, outcome.against)
+        return cls(name, availability, speedup, outcome.predicted_speedup, outcome.against, **times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,10 @@ class ProgramResult:
             return found
         return next((p.speedup for p in self.policies if p.policy == column), None)
 
-    def predicted(self, policy: str) -> float | None:
-        """Return the predicted speedup of the policy of that name."""
-        return next((p.predicted_speedup for p in self.policies if p.policy == policy), None)
+    def predicted(self, policy: str, what: str = "predicted_speedup") -> float | None:
+        """Return the predicted speedup, or one of `PREDICTED`, of the policy of that name."""
+        found = (getattr(p, what) for p in self.policies if p.policy == policy)
+        return next(found, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,11 @@ from depgraph.reports.tables.bound_table import (
     launch_table,
 )
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
-from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
+from depgraph.reports.tables.mechanism_tables import (
+    child_kernel_table,
+    prediction_table,
+    ranked_table,
+)
 from depgraph.reports.tables.show_tables import pair_table, path_columns, site_columns
 from depgraph.reports.tables.table import (
     Column,
@@ -23,6 +27,7 @@ from depgraph.reports.tables.table import (
     facts_of,
     row_of,
     show_whole_percent,
+    table_rows,
 )
 from depgraph.reports.tables.trace_reports import untraced_notes
 from depgraph.system.text import size_text
@@ -72,6 +77,10 @@ def study_report(study: Study) -> Report:
                 for c in study.curves
             ],
             "untraced_notes": untraced,
+            **{
+                t.key: table_rows(t)
+                for t in ([] if comparison is None else prediction_table(comparison))
+            },
         },
     )
     return with_verdict(report, study.basis, study.conclusion)

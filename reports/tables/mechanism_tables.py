@@ -84,7 +84,7 @@ def comparison_report(comparison: Comparison) -> Report:
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
             mechanisms.at_first(len(mechanisms.rows)),
-            *_prediction_table(comparison),
+            *prediction_table(comparison),
             *child_kernel_table(comparison),
             *_filter_table(comparison),
             *_speedup_parts(comparison),
@@ -202,7 +202,7 @@ def _predictions(comparison: Comparison) -> list[Column]:
     ]
 
 
-def _prediction_table(comparison: Comparison) -> list[Table]:
+def prediction_table(comparison: Comparison) -> list[Table]:
     """Lay out predicted times with their ranges, and how far such predictions were off."""
 
     def error(name: str, head: str) -> Column:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.suite import (
+    PREDICTED,
     RAW_ONLY,
     REACHED,
     UPPER_BOUND,
@@ -162,6 +164,20 @@ def _policy_columns(suite: Suite, policy: str) -> list[Column]:
     return [_column(policy), *[Column.factor(key, head, get)] * is_predicted]
 
 
+def _predicted_columns(suite: Suite, policy: str) -> list[Column]:
+    """Return the predicted microseconds of a policy, if any program has them."""
+    if all(result.predicted(policy, PREDICTED[0]) is None for result in suite.programs):
+        return []
+    return [
+        Column(
+            f"{key} {policy}",
+            "",
+            get=_if_known(partial(ProgramResult.predicted, policy=policy, what=key)),
+        )
+        for key in PREDICTED
+    ]
+
+
 def _flat_columns(suite: Suite) -> list[Column]:
     return [
         Column.text("program", ""),
@@ -170,7 +186,11 @@ def _flat_columns(suite: Suite) -> list[Column]:
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
         *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
         _LAUNCHES,
-        *(column for policy in suite.policies for column in _policy_columns(suite, policy)),
+        *(
+            column
+            for policy in suite.policies
+            for column in (*_policy_columns(suite, policy), *_predicted_columns(suite, policy))
+        ),
         *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
         Column("error", "", get=lambda r: getattr(r, "reason", None)),
     ]

@@ -28,6 +28,7 @@ from depgraph.samples.validation import write_measurements
 from depgraph.samples.validation.programs import (
     all_programs,
     build,
+    fresh_programs,
     later_programs,
     unseen_programs,
 )
@@ -46,7 +47,12 @@ Event = dict[str, Any]
 """What the profiler wrote of a kernel, a copy or a memset."""
 MARK = "spin_kernel"
 PARTS = ("kernel", "gpu_memcpy", "gpu_memset")
-SETS = {"first": all_programs, "unseen": unseen_programs, "later": later_programs}
+SETS = {
+    "first": all_programs,
+    "unseen": unseen_programs,
+    "later": later_programs,
+    "fresh": fresh_programs,
+}
 
 
 def summary(times: list[float]) -> list[float]:

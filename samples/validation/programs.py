@@ -397,6 +397,41 @@ def later_programs() -> list[Program]:
     return found
 
 
+FRESH = (
+    "gemm32:64x512x512", "gemm32:160x480x640", "gemm32:448x448x448", "gemm32:896x640x320",
+    "gemm32:1024x512x512", "gemm16:384x512x768", "gemm16:640x768x512", "gemm16:1024x1024x512",
+    "gemm16:1792x1024x768", "gemm16:256x256x2048", "add:200000", "add:900000", "add:3000000",
+    "gelu:500000", "gelu:2000000", "lgamma:600000", "sum:256x2048", "sum:1536x1024",
+    "softmax:320x1024", "softmax:1024x1536", "norm:640x1024", "norm:2048x768", "conv32:2x64x28",
+    "conv32:4x64x14", "conv32:4x128x28", "conv16:4x64x56", "conv16:8x96x28", "attention:1x8x384x64",
+    "attention:2x6x512x64", "transpose:1024x768", "gather:6144x256", "cumsum:96x4096",
+    "linear:40x512x512", "linear:64x768x256", "relu:800000",
+)  # fmt: skip
+
+
+def fresh_programs() -> list[Program]:
+    """Programs of sizes that no constant was ever fitted to; then fans of each of their kernels."""
+    pick = random.Random(77)
+    found = []
+    for i in range(48):
+        chain = [pick.choice(FRESH) for _ in range(pick.choice((2, 2, 3, 4)))]
+        found.append(branches(pick.choice((2, 3, 4, 6, 8, 12)), chain, f"fresh-chains-{i}"))
+    for i in range(40):
+        a, b = pick.sample(FRESH, 2)
+        found.append(fan([a, b], f"fresh-pair{i}-{a}-{b}", "pair"))
+    for i in range(24):
+        kernels = [pick.choice(FRESH) for _ in range(pick.choice((3, 4, 6, 8, 12)))]
+        found.append(fan(kernels, f"fresh-mixed{len(kernels)}-{i}", "mixed"))
+    found += [random_graph(500 + i, 6 + i, FRESH) for i in range(16)]
+    found += [
+        mixture_of_experts(5, 112, 2),
+        mixture_of_experts(9, 64, 3),
+        transformer(448, 128, "fresh-gpt-448"),
+    ]
+    pick.shuffle(found)
+    return [*found, *(fan([k] * n, f"sat{n}-{k}", "fan") for k in FRESH for n in (2, 6))]
+
+
 def all_programs() -> list[Program]:
     """Every program, in a fixed order."""
     found = [

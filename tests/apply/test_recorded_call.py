@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -138,7 +139,7 @@ def test_no_times_no_prediction(store):
     assert said == ["nothing is predicted: the recording has no times"]
 
 
-def test_apply_and_bound_predict_the_same_microseconds(store):
+def test_apply_and_bound_predict_the_same_microseconds(store, program):
     call = read_recorded(store.path, 2)
     scenario = Scenario.of_store(store, Request(read_profile=read_profile)).on(132)
     found = Findings(scenario).graph_prediction
@@ -151,6 +152,11 @@ def test_apply_and_bound_predict_the_same_microseconds(store):
     assert in_a_chain.us == row.predicted_serial_us == found.chain.time
     assert in_a_chain.family == "chains"
     assert row.predicted_speedup == found.speedup == in_a_chain.us / applied.us
+    asked = "--sms", "132", "--mechanism", "cuda-graph", "--format", "json"
+    (printed,) = json.loads(program("bound", store.path, *asked).out)["predictions"]
+    for key in ("us", "low_us", "high_us"):
+        assert printed[f"predicted_{key}"] == getattr(applied, key)
+    assert printed["predicted_serial_us"] == in_a_chain.us
 
 
 def record(store, *calls):

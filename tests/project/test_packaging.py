@@ -19,6 +19,7 @@ NOT_IN_THE_WHEEL = (
     "samples/validation/README.md", "samples/suite/README.md", "samples/suite/hints.csv.xz",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-hardware",
     "samples/validation/measured/h100-pdl", "samples/validation/measured/h100-unseen",
+    "samples/validation/measured/h100-later", "samples/validation/measured/h100-fresh",
     "samples/validation/measured/h200",
     "samples/validation/measured/predicted.csv", "samples/simulator/README.md",
     "samples/models/measured/", "samples/papers/flashoverlap.csv", "samples/papers/flux.csv",
