@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -102,6 +101,7 @@ class Dataflow(Mechanism):
     cost = "launches: the host issues each kernel, ahead of the GPU; no gaps"
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+    among_all = ((), (BEST,))
 
     def __init__(self, priority: str = DEFAULT_PRIORITY) -> None:
         if priority == "best":
@@ -114,11 +114,6 @@ class Dataflow(Mechanism):
     def label(self) -> str:
         """The name with the priority."""
         return f"{self.name} ({self.priority})"
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return the plain one and the best."""
-        return [cls(), cls(BEST)]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Order ready blocks by the priority."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 LINE_BYTES = 128
-SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
 MOST_HASHES = 64
 MOST_FILTER_BYTES = 1 << 30
 MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
@@ -54,21 +53,13 @@ class DataflowBloom(Numbered):
     cost = "two filters a block; launches as dataflow"
     availability = Availability.HARDWARE
     source = "Bloom, CACM 13(7), 1970; lines of 128 bytes"
+    usual_sweep = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
 
     def __init__(self, bits: int, hashes: int) -> None:
         super().__init__(bits, hashes)
         self.bits, self.hashes = bits, hashes
+        self.freedom = f"{self.name}, {hashes} hashes", bits
         self._asked = Remembered(self._ask)
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """Larger filters should be no slower."""
-        return f"{self.name}, {self.hashes} hashes", self.bits
-
-    @classmethod
-    def variants(cls) -> Sequence[Mechanism]:
-        """Return a sweep of filter sizes."""
-        return [cls(*size) for size in SWEEP]
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -37,6 +36,7 @@ class MegaKernel(Mechanism):
     family = "megakernels"
     availability = Availability.CODE
     source = _PAPERS
+    among_all = ((TASK,), (READY,))
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "task", 1.2, "us", "waiting for counters that are full, and setting its own",
@@ -58,11 +58,6 @@ class MegaKernel(Mechanism):
             raise ModelError(f"give {self.signature}")
         self.order = order
         self.shown = (order,)
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return both that have counters between tasks."""
-        return [cls(TASK), cls(READY)]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Run blocks on equal workers."""
