@@ -76,9 +76,7 @@ def merge_kernels(
         graph.with_dependences_of(merged),
         cost=summed(graph.cost),
         duration=summed(graph.duration),
-        resources=None
-        if graph.resources is None
-        else _larger_resources(graph.resources, one.operation),
+        resources=graph.resources and _larger_resources(graph.resources, one.operation),
         occupancy=None
         if graph.occupancy is None
         else _without_next(graph.occupancy, one.operation, np.minimum),

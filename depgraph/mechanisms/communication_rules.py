@@ -197,7 +197,6 @@ class FirstAndReserved(ReservedForCommunication):
 
     name = "c3-both"
     signature = "c3-both(k)"
-    takes = (whole_number,)
     rule = "collectives are placed first, and have k SMs to themselves"
     first = True
 
@@ -209,7 +208,6 @@ class ByCopyEngine(CollectiveOverlap):
     signature = "c3-dma(k)"
     takes = (whole_number,)
     rule = "copy engines move what collectives do, and take no SM; computation has k SMs fewer"
-    family = "collectives"
     availability = Availability.CODE
     by_dma = True
 
@@ -224,7 +222,6 @@ class TileGroups(CollectiveOverlap):
         "a part of a collective starts once the blocks that it depends on have ended, on k SMs of "
         "its own if given"
     )
-    family = "collectives"
     availability = Availability.CODE
     source = "FlashOverlap (arXiv 2504.19519; infinigence/FlashOverlap)"
     in_groups = True

@@ -14,26 +14,6 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches
 
-
-__all__ = [
-    "ALL_ENDED",
-    "ALL_PLACED",
-    "ALL_TRIGGERED",
-    "DECIDE",
-    "HOLDS",
-    "IGNORED",
-    "INLINE",
-    "LAUNCH",
-    "PLACES",
-    "PRIORITIES",
-    "Against",
-    "Gates",
-    "LaunchRules",
-    "Places",
-    "Rules",
-]
-
-
 # What a join does to the blocks that wait for it.
 IGNORED = 0
 PLACES = 1
@@ -74,9 +54,8 @@ class Gates:
     source: NDArray[np.int32]  # [n]: operations
     target: NDArray[np.int32]
     event: NDArray[np.uint8]  # `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: of the source's blocks
-    holds: NDArray[
-        np.bool_
-    ]  # blocks of the target are placed and wait, instead of not being placed
+    # Whether blocks of the target are placed and wait, instead of not being placed.
+    holds: NDArray[np.bool_]
     lead: NDArray[np.float64]  # time that a placed block can work for before it needs the event
 
     @classmethod
