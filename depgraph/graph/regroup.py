@@ -103,11 +103,6 @@ def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Number
     return index % width, rows[operation] + index // width
 
 
-def row_graph(graph: BlockGraph, shape: Numbers) -> BlockGraph:
-    """Let blocks depend on the whole rows of the blocks they depend on."""
-    return widen_sources(graph, columns_and_rows(graph, shape)[1])[0]
-
-
 def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Numbers]:
     """Let blocks wait for whole groups; return also the former place of set members, -1 if new."""
     joins = np.arange(len(graph.join_kind))

@@ -97,7 +97,6 @@ class CollectiveOverlap(Mechanism):
         if self.by_dma and self.sms and not np.isinf(program.sms):
             notes = (*notes, _FEWER)
         return gated(
-            program,
             one_by_one(program, charges),
             gates,
             joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),

@@ -208,13 +208,9 @@ def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
     return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
 
 
-def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) -> Rules:
+def gated(launching: Launching, gates: Gates, **others: Any) -> Rules:
     """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
-    usual: dict[str, Any] = {
-        "joins": np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-        "enter": launching.enter,
-        "launch": launching.launch,
-    }
+    usual = {"joins": IGNORED, "enter": launching.enter, "launch": launching.launch}
     return Rules(gates=gates, **(usual | others))
 
 

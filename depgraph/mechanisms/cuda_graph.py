@@ -172,7 +172,7 @@ def graph_rules(
     enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
-    rules = gated(program, launching, gates, cluster=named_clusters(program))
+    rules = gated(launching, gates, cluster=named_clusters(program))
     if not turned:
         return rules
     order = np.argsort(-branch[program.graph.operation_of_block], kind="stable")

@@ -72,7 +72,6 @@ class GreenContexts(Numbered):
         gates = Gates.between(*previous_in_stream(program, context), ALL_ENDED)
         sizes = ", ".join(map(str, (last - first + 1).tolist()))
         return gated(
-            program,
             one_by_one(program, charges),
             gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
             places=places,

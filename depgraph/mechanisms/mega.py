@@ -70,7 +70,7 @@ class MegaKernel(Mechanism):
         largest = program.occupancy[program.is_kernel].max(initial=1)
         note = f"workers of an SM: {workers}; the largest occupancy of a kernel is {largest}"
         return Rules(
-            joins=np.full(len(graph.join_kind), HOLDS if holds else PLACES, np.uint8),
+            joins=HOLDS if holds else PLACES,
             join_need=np.full(len(graph.join_kind), min(prefetch, 1.0)) if holds else None,
             waits_for_all=self.order == KERNEL,
             strict=holds,

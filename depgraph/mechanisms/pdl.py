@@ -93,7 +93,6 @@ class ProgrammaticDependentLaunch(Mechanism):
         gates += Gates.between(before, after, ALL_ENDED, holds=True, lead=preamble - release)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
         return gated(
-            program,
             launching,
             gates,
             launch=launch,

@@ -77,7 +77,7 @@ class SharedGpu(Mechanism):
             switched = f"the first program switches {first} times, the second {second}"
             notes.append(f"eclip: streams of {streams} SMs; {switched}")
         return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+            joins=IGNORED,
             gates=Gates.between(later - 1, later, ALL_ENDED),
             enter=enter,
             entry=entry,

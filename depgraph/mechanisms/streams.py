@@ -81,7 +81,6 @@ class Streams(Mechanism):
         elif not charges.is_given(LAUNCH.name):
             launching, entry = _in_turns(program, charges.launches, launching, n_streams, target)
         return gated(
-            program,
             launching,
             gates,
             entry=entry,

@@ -152,10 +152,10 @@ class LaunchRules:
 class Rules:
     """The rules of one mechanism for one program; what is not said restricts nothing."""
 
-    # uint8[n_joins]: what each join does to the blocks that wait for it: `PLACES` (they are placed
-    # once its sources have ended; the default), `HOLDS` (placed ones run on once its sources have
-    # ended) or `IGNORED` (gates take care of it).
-    joins: NDArray[np.uint8] | None = None
+    # What each join, or all alike, does to the blocks that wait for it: `PLACES` (they are placed
+    # once its sources have ended), `HOLDS` (placed ones run on once its sources have ended) or
+    # `IGNORED` (gates take care of it).
+    joins: NDArray[np.uint8] | int = PLACES
     # float64[n_joins]: share of a block's work that it can do before it needs a join that holds;
     # float64[n_set_blocks]: the same for each member of a target set. The larger of both counts.
     join_need: NDArray[np.float64] | None = None

@@ -79,7 +79,7 @@ def test_a_recording_of_something_else_is_refused(recorded, message):
 def test_operations_are_in_program_order():
     kernels = [replace(k, operation=2 * k.kernel) for k in kernels_of([1, 1])]
     copies = [Copy(copy=0, operation=1, block=2, address=0, size=4, source=None, what="memset")]
-    assert [o.kernel is None for o in operations_of(kernels, copies)] == [False, True, False]
+    assert operations_of(kernels, copies) == [kernels[0], *copies, kernels[1]]
 
 
 @pytest.mark.parametrize(
