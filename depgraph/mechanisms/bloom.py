@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +109,7 @@ class Answers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(NamedTuple):
     """The lines that each block reads and writes, once each, and what filters need to be asked."""
 
     block: NDArray[np.int32]
@@ -144,14 +143,13 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
         )
     older = lowest_bits(graph.first_block[:-1], words)[graph.operation_of_block]
     reported, sharing = np.zeros_like(older), np.zeros_like(older)
-    ranges = lines.block, lines.kind, lines.first, lines.last
     blocks = np.arange(graph.n_blocks, dtype=np.int32)
     touches = _expanded(lines)
     with np.errstate(over="ignore"):
-        filters = fill_filters(*ranges, blocks, bits, hashes, words)
+        filters = fill_filters(*lines, blocks, bits, hashes, words)
         for kind, own, others in KINDS:
             if kind in tracked_kinds(graph.kinds):
-                ask_each(*ranges, own, filters[others], hashes, older, reported)
+                ask_each(*lines, own, filters[others], hashes, older, reported)
                 report_sharing(*touches, own, others, older, sharing)
     edges, ordered = _edges_and_order(graph.certain())
     false = reported & ~ordered

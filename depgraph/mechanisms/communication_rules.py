@@ -76,11 +76,6 @@ class CollectiveOverlap(Mechanism):
         self.shown = () if sms is None else (sms,)
         self._collectives = Remembered(_collectives)
 
-    @property
-    def is_as_launched(self) -> bool:
-        """Whether nothing is asked for but streams."""
-        return not (self.first or self.reserves or self.by_dma or self.in_groups)
-
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate kernels by their streams, and put collectives where they run."""
         collectives = self._collectives(program)
@@ -92,7 +87,8 @@ class CollectiveOverlap(Mechanism):
         kept = ~(self.in_groups & talks[target])
         gates += Gates.between(source[kept], target[kept], ALL_ENDED)
         places, durations, notes = self._places(program, collectives, talks)
-        if self.is_as_launched and program.resources.gpu.vendor == _AMD:
+        is_as_launched = not (self.first or self.reserves or self.by_dma or self.in_groups)
+        if is_as_launched and program.resources.gpu.vendor == _AMD:
             notes = (*notes, _TWO_QUEUES)
         if self.by_dma and self.sms and not np.isinf(program.sms):
             notes = (*notes, _FEWER)

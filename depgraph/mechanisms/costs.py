@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -159,14 +159,10 @@ LAUNCH = Cost(
     "--launch",
     is_launch=True,
 )
-INVOCATION = Cost(
-    "launch",
-    1.0,
-    "launches",
-    "instead of what the launch model says: a time for each kernel, one after another, ahead of "
-    "the GPU",
-    "--launch",
-    is_launch=True,
+INVOCATION = replace(
+    LAUNCH,
+    meaning="instead of what the launch model says: a time for each kernel, one after another, "
+    "ahead of the GPU",
 )
 
 

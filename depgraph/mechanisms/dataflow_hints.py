@@ -233,13 +233,7 @@ def tell(program: Scenario, grain: str) -> Told:
 
 @np.errstate(over="ignore")
 def filled(hints: Hints, n_operations: int, bits: int, hashes: int) -> Words:
-    """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words].
-
-    Raises
-    ------
-    NotApplicableError
-        If they take too much memory, or too long to ask.
-    """
+    """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words]."""
     words = (n_operations + 63) // 64
     n_asked = int(hints.keys_of_operations(n_operations).sum())
     if 16 * words * bits > MOST_FILTER_BYTES or n_asked * words * max(hashes, 1) > MOST_WORK:

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"
-_PAPERS = (
-    "Cheng et al., Mirage Persistent Kernel, arXiv:2512.22219, 2025; the megakernels of "
-    "HazyResearch; Event Tensor (second-hand)"
-)
 
 
 class MegaKernel(Mechanism):
@@ -35,7 +31,10 @@ class MegaKernel(Mechanism):
     cost = "a time for each task; launches: one, of the whole program"
     family = "megakernels"
     availability = Availability.CODE
-    source = _PAPERS
+    source = (
+        "Cheng et al., Mirage Persistent Kernel, arXiv:2512.22219, 2025; the megakernels of "
+        "HazyResearch; Event Tensor (second-hand)"
+    )
     among_all = ((TASK,), (READY,))
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
