@@ -206,7 +206,7 @@ def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
 
 def gated(launching: Launching, gates: Gates, **others: Any) -> Rules:
     """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
-    usual = {"joins": IGNORED, "enter": launching.enter, "launch": launching.launch}
+    usual: dict[str, Any] = {"joins": IGNORED, "enter": launching.enter, "launch": launching.launch}
     return Rules(gates=gates, **(usual | others))
 
 

@@ -53,7 +53,8 @@ class StreamK(Mechanism):
     )  # fmt: skip
 
     def __init__(self, functions: Sequence[str] = ()) -> None:
-        self.functions = self.shown = tuple(functions)
+        self.functions = tuple(functions)
+        self.shown = self.functions
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
