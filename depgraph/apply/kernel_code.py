@@ -21,6 +21,7 @@ Value = frozenset[Source]
 _NUMBER: Source = frozenset()
 _ANY = -1  # one of the parameters, nobody knows which
 _PARAMETERS = -2  # the parameters themselves: tensor maps lie there
+_MODULE = -3  # a variable of the module
 _NUMBERS: Value = frozenset({_NUMBER})
 _MOST_SOURCES = 32
 
@@ -50,7 +51,7 @@ _WITHOUT_MEMORY = frozenset(
     VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP WARPGROUPSET WARPSYNC
     YIELD
     """.split()  # noqa: SIM905 - easier to read
-)
+) | {*_BRANCHES, *_ENDS}
 _WITHOUT_RESULT = frozenset(
     {*_STORES, "STS", "STL", "STSM", "R2P", "PLOP3", "WARPSYNC", "NANOSLEEP", "BAR"}
 ) - {"ATOM", "ATOMG"}
@@ -192,7 +193,8 @@ class _PointerFlow:
                     entry[after] = dict(joined)
                     waiting.append(after)
         for block, known in zip(blocks, entry, strict=True):
-            if known is None and any(_touches_memory(each) for each in block.instructions):
+            names = {_UNIFORM.sub("", each.name) for each in block.instructions}
+            if known is None and names - _WITHOUT_MEMORY:
                 raise _UnknownError("nobody knows how its code is reached")
         return frozenset(self._stored)
 
@@ -204,7 +206,7 @@ class _PointerFlow:
         elif each.name in _OF_TENSORS:
             self._tensor(each, operands, state)
             return
-        elif name not in _WITHOUT_MEMORY and name not in _BRANCHES and name not in _ENDS:
+        elif name not in _WITHOUT_MEMORY:
             raise _UnknownError(f"nobody knows what {each.name} does")
         target = operands[0] if operands else ""
         if not (register := _REGISTER.fullmatch(target.removesuffix(".reuse"))):
@@ -279,24 +281,14 @@ class _PointerFlow:
 
     def _tensor(self, each: _Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
         """Look at an access by a tensor map, which must be a parameter."""
-        for operand in operands:
-            inside = _INSIDE.search(operand)
-            value = self._value(inside[1].split("+")[0], state) if inside else _NUMBERS
-            if any(source - {_PARAMETERS} for source in value):
-                raise _UnknownError("it uses tensor maps in memory")
-        maps = [o for o in operands if (i := _INSIDE.search(o)) and self._is_parameter(i[1], state)]
-        if not maps:
+        inside = [found[1] for operand in operands if (found := _INSIDE.search(operand))]
+        addresses = [self._value(text.split("+", maxsplit=1)[0], state) for text in inside]
+        if any(source - {_PARAMETERS} for value in addresses for source in value):
+            raise _UnknownError("it uses tensor maps in memory")
+        if frozenset({frozenset({_PARAMETERS})}) not in addresses:
             raise _UnknownError("it uses tensor maps that are no parameters")
         if _OF_TENSORS[each.name]:
             self._stored.add(_ANY)
-
-    def _is_parameter(self, inside: str, state: dict[str, Value]) -> bool:
-        return self._value(inside.split("+", maxsplit=1)[0], state) == frozenset(
-            {frozenset({_PARAMETERS})}
-        )
-
-
-_MODULE = -3  # a variable of the module
 
 
 def _sum(values: Iterable[Value]) -> Value:
@@ -320,11 +312,6 @@ def _joined(known: dict[str, Value], more: dict[str, Value]) -> dict[str, Value]
         register: _either(known.get(register, _NUMBERS), more.get(register, _NUMBERS))
         for register in known.keys() | more.keys()
     }
-
-
-def _touches_memory(each: _Instruction) -> bool:
-    name = _UNIFORM.sub("", each.name)
-    return name not in _WITHOUT_MEMORY and name not in _BRANCHES and name not in _ENDS
 
 
 def _put(state: dict[str, Value], register: str, value: Value, *, is_sure: bool) -> None:

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from depgraph.apply.captured import COPY, KERNEL, MEMSET
 from depgraph.errors import ApplyError
+from depgraph.graph.program import Copy, Kernel
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
     from depgraph.apply.captured import Captured, Node
-    from depgraph.graph.program import Copy, Kernel
 
+Operation: TypeAlias = Kernel | Copy
 _AGAIN = "record the program as it is now"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation of a recording."""
-
-    kernel: Kernel | None  # None for a copy or memset
-    what: str = ""  # which of those it is, in the words of `Copy.what`
-
-
 def operations_of(kernels: Sequence[Kernel], copies: Sequence[Copy]) -> list[Operation]:
-    """Return kernels and copies in program order."""
-    placed = [(k.operation, Operation(k)) for k in kernels]
-    placed += [(c.operation, Operation(None, c.what)) for c in copies]
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
+    """Return kernels, copies and memsets in program order."""
+    return sorted([*kernels, *copies], key=lambda each: each.operation)
 
 
 def match_nodes(
@@ -41,7 +31,7 @@ def match_nodes(
     for graph, captured in enumerate(captures):
         for number, node in enumerate(captured.nodes):
             place = None
-            if _is_recorded(node):
+            if node.kind in {KERNEL, MEMSET, COPY}:
                 if at == len(operations) or not _is_same(node, operations[at]):
                     raise ApplyError(
                         f"the recording is not of the captured graph alone: node {number} is "
@@ -60,19 +50,14 @@ def match_nodes(
     return found
 
 
-def _is_recorded(node: Node) -> bool:
-    return node.kind in {KERNEL, MEMSET, COPY}
-
-
 def _is_same(node: Node, operation: Operation) -> bool:
-    kernel = operation.kernel
-    if kernel is None:
+    if isinstance(operation, Copy):
         return node.kind == (MEMSET if operation.what == "memset" else COPY)
     return (
         node.kind == KERNEL
-        and (kernel.mangled_name or kernel.name) == node.name
-        and kernel.grid == node.grid
-        and kernel.block == node.block
+        and (operation.mangled_name or operation.name) == node.name
+        and operation.grid == node.grid
+        and operation.block == node.block
     )
 
 
@@ -85,10 +70,10 @@ def _node_text(node: Node) -> str:
 def _text(operations: Sequence[Operation], at: int) -> str:
     if at == len(operations):
         return "no more"
-    kernel = operations[at].kernel
-    if kernel is None:
-        return f"a {operations[at].what}"
-    return _launch_text(kernel.mangled_name or kernel.name, kernel.grid, kernel.block)
+    found = operations[at]
+    if isinstance(found, Copy):
+        return f"a {found.what}"
+    return _launch_text(found.mangled_name or found.name, found.grid, found.block)
 
 
 def _launch_text(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> str:

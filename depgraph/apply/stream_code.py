@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 from depgraph.apply.matching import operations_of
 from depgraph.apply.order import along_branches, branches_of, masks_of, reduced
+from depgraph.graph.program import Kernel
 from depgraph.mechanisms.base import dependent_operations
 
 if TYPE_CHECKING:
     from depgraph.apply.order import Edge
-    from depgraph.graph.program import Kernel
     from depgraph.store.store import Store
 
 MOST_STREAMS = 16
@@ -37,7 +36,8 @@ def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
     operations = operations_of(store.kernels, store.copies)
     n = len(operations)
     source, target = dependent_operations(store.graph())
-    opaque = {i for i, each in enumerate(operations) if each.kernel and each.kernel.untraced}
+    kernels = [each if isinstance(each, Kernel) else None for each in operations]
+    opaque = {i for i, kernel in enumerate(kernels) if kernel and kernel.untraced}
     needed = set(zip(source.tolist(), target.tolist(), strict=True))
     edges, _ = reduced(masks_of(n, [*needed, *_keeping_place(n, opaque)]))
     stream = branches_of(n, edges, [1.0] * n, most_streams)
@@ -51,12 +51,11 @@ def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
         if stream[a] != stream[b]:
             waits[b].append(a)
     awaited = {node for nodes in waits for node in nodes}
-    copies = count(-1, -1)
-    number = [next(copies) if o.kernel is None else o.kernel.kernel for o in operations]
+    number = [o.kernel if isinstance(o, Kernel) else o.number for o in operations]
     return [
         Launch(
             number=number[i],
-            kernel=operations[i].kernel,
+            kernel=kernels[i],
             needs=tuple(number[a] for a in needs[i]),
             stream=stream[i],
             waits=tuple(number[a] for a in waits[i]),

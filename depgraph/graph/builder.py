@@ -142,10 +142,8 @@ def extend(
     whole: Sequence[tuple[int, Basis, int, int]],
     partial: Sequence[tuple[int, Basis, int, SetNumbers]],
 ) -> BlockGraph:
-    """Add joins whose sources are all blocks of an operation: (kind, basis, source, target).
-
-    Their targets are all blocks of an operation in `whole`, sets of the graph in `partial`.
-    """
+    """Add joins whose sources are all blocks of an operation: (kind, basis, source, target)."""
+    # Their targets are all blocks of an operation in `whole`, sets of the graph in `partial`.
     if not whole and not partial:
         return graph
     sources = [join[2] for join in (*whole, *partial)]

@@ -25,13 +25,11 @@ _ALONE = -1
 def merge_kernels(
     graph: BlockGraph, kernels: Sequence[Kernel], first: int, second: int
 ) -> tuple[BlockGraph, list[Kernel], NDArray[np.int64]]:
-    """Fuse a kernel with the one launched next; return graph, kernels and new block numbers.
-
-    A block of the second that waits for one block of the first becomes a part of that block, as
-    a compiler would fuse them; one that waits for none becomes a block of its own. The new kernel
-    keeps the number of the first. It takes the larger of the registers and shared memory of the
-    two, and what waits for a part of a block waits for the whole.
-    """
+    """Fuse a kernel with the one launched next; return graph, kernels and new block numbers."""
+    # A block of the second that waits for one block of the first becomes a part of that block, as
+    # a compiler would fuse them; one that waits for none becomes a block of its own. The new kernel
+    # keeps the number of the first. It takes the larger of the registers and shared memory of the
+    # two, and what waits for a part of a block waits for the whole.
     if graph.launches is not None:
         message = "kernels of a program that launches child kernels cannot be merged"
         raise ModelError(message)
@@ -76,9 +74,7 @@ def merge_kernels(
         graph.with_dependences_of(merged),
         cost=summed(graph.cost),
         duration=summed(graph.duration),
-        resources=None
-        if graph.resources is None
-        else _larger_resources(graph.resources, one.operation),
+        resources=graph.resources and _larger_resources(graph.resources, one.operation),
         occupancy=None
         if graph.occupancy is None
         else _without_next(graph.occupancy, one.operation, np.minimum),

@@ -174,11 +174,9 @@ class Extraction:
             self.scratch.remove()
 
 
-def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
+def kernel_remarks(kernel: Kernel) -> list[str]:
     """Say what a user should know of a kernel before trusting a graph of its trace."""
     result: list[str] = []
-    if not is_traced:
-        return result
     if kernel.active_blocks == 0:
         result.append("no instruction in the trace")
     elif kernel.accesses == 0:
@@ -196,11 +194,11 @@ def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
     return result
 
 
-def remarks(kernels: Iterable[Kernel], *, is_traced: bool = True) -> dict[str, list[int]]:
+def remarks(kernels: Iterable[Kernel]) -> dict[str, list[int]]:
     """Return each remark with the numbers of the kernels that it is about."""
     kernels_of: dict[str, list[int]] = {}
     for kernel in kernels:
-        for remark in kernel_remarks(kernel, is_traced=is_traced):
+        for remark in kernel_remarks(kernel):
             kernels_of.setdefault(remark, []).append(kernel.kernel)
     return kernels_of
 

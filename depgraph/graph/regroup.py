@@ -103,11 +103,6 @@ def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Number
     return index % width, rows[operation] + index // width
 
 
-def row_graph(graph: BlockGraph, shape: Numbers) -> BlockGraph:
-    """Let blocks depend on the whole rows of the blocks they depend on."""
-    return widen_sources(graph, columns_and_rows(graph, shape)[1])[0]
-
-
 def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Numbers]:
     """Let blocks wait for whole groups; return also the former place of set members, -1 if new."""
     joins = np.arange(len(graph.join_kind))
@@ -131,12 +126,10 @@ def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Number
 def stepped_graph(
     graph: BlockGraph, shape: Numbers, step: StepRule
 ) -> tuple[BlockGraph, NDArray[np.float64]]:
-    """Split certain read-after-write joins by the step at which their targets need a column.
-
-    `step` gives the step that needs a column, of how many, by the column's rank among so many: all
-    those of one operation that the same targets wait for, however many joins they come in. Also
-    returns, for each join, the share of a target's work that comes before the step.
-    """
+    """Split certain read-after-write joins by when targets need a column; say when for each."""
+    # `step` gives the step that needs a column, of how many, by the column's rank among so many:
+    # all those of one operation that the same targets wait for, however many joins they come in.
+    # When: the share of a target's work that comes before the step.
     column, _ = columns_and_rows(graph, shape)
     is_split = (graph.join_kind == RAW) & graph.join_certain
     join, block = joined_source_blocks(graph, np.flatnonzero(is_split))

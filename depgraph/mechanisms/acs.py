@@ -96,7 +96,6 @@ class AcsSoftware(Numbered):
             )
         enter, launch = self._times(charges)
         return gated(
-            program,
             Launching(program.is_kernel * enter, program.is_kernel * launch),
             gates,
             waits_for_all=waits_for_all,

@@ -116,6 +116,11 @@ class Mechanism(ABC):
     asked_by_name: bool = True
     only_where_available: bool = False  # no row on a GPU that lacks it
     shown: tuple[object, ...] = ()  # parameters that its rows name
+    # Which sweep it belongs to, and a number: the larger, the less keeps blocks waiting.
+    freedom: tuple[str, float] | None = None
+    # Parameters of each that the bare name stands for, and the same where all are asked for.
+    usual_sweep: ClassVar[Sequence[tuple[Any, ...]]] = ((),)
+    among_all: ClassVar[Sequence[tuple[Any, ...]]] = ()
     takes: ClassVar[tuple[Callable[[str, str], Any], ...]] = ()  # readers of parameters
 
     def lacking_for(self, program: Scenario) -> str:
@@ -146,20 +151,15 @@ class Mechanism(ABC):
         """What a row of this mechanism, with its parameters, is called."""
         return f"{self.name}({','.join(map(str, self.shown))})" if self.shown else self.name
 
-    @property
-    def freedom(self) -> tuple[str, float] | None:
-        """Which sweep it belongs to, and a number: the larger, the less keeps blocks waiting."""
-        return None
-
     @classmethod
-    def every(cls) -> Sequence[Mechanism]:
+    def every(cls) -> list[Mechanism]:
         """Return what stands for it where all mechanisms are asked for."""
-        return cls.variants()
+        return [cls(*each) for each in cls.among_all or cls.usual_sweep]
 
     @classmethod
-    def variants(cls) -> Sequence[Mechanism]:
+    def variants(cls) -> list[Mechanism]:
         """Return what the bare name stands for: one mechanism, or a sweep of a parameter."""
-        return [cls()]
+        return [cls(*each) for each in cls.usual_sweep]
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
@@ -197,13 +197,8 @@ class Numbered(Mechanism):
 
     def __init__(self, *numbers: int) -> None:
         super().__init__()
-        self._numbers = numbers
         self.shown = () if numbers == self.usual else numbers
-
-    @property
-    def freedom(self) -> tuple[str, float] | None:
-        """The first number, where more of it keeps less waiting."""
-        return (self.name, self._numbers[0]) if self.more_is_freer else None
+        self.freedom = (self.name, numbers[0]) if self.more_is_freer else None
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,18 +38,9 @@ class Serial(Mechanism):
 
 
 def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
-    """Run kernels one after another, as a GPU does for one stream.
-
-    Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
-    on the SMs; each kernel pays for its launch, a copy or memset does not.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    as_graph : bool
-        Whether the kernels are launched as a CUDA graph, a chain of nodes, and not one by one.
-    """
+    """Run kernels one after another: launched one by one, or as a CUDA graph that is a chain."""
+    # Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
+    # on the SMs; each kernel pays for its launch, a copy or memset does not.
     graph, durations = scenario.graph, scenario.durations
     # More SMs than a kernel has blocks stay empty.
     size = int(min(scenario.sms, np.diff(graph.first_block).max(initial=1)))
@@ -60,19 +50,13 @@ def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
     gaps = is_kernel * float(gap.value)
     if as_graph:
         each, once = launch.node, launch.graph.value
-        gaps = chain_paths(scenario)
+        gaps = graph_paths(scenario) * is_kernel
+        gaps[np.flatnonzero(is_kernel)[:1]] = 0.0
     issued = np.cumsum(is_kernel * float(each.value)) + once * is_kernel
     start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
     # The slots of a kernel are dealt out to the SMs in turn.
     sm = slot % np.int32(size)
     return Schedule("serial", start, start + durations, sm, least=scenario.memory)
-
-
-def chain_paths(scenario: Scenario) -> NDArray[np.float64]:
-    """Return what a chain of a CUDA graph needs before each operation: float64[n_operations]."""
-    paths = graph_paths(scenario) * scenario.is_kernel
-    paths[np.flatnonzero(scenario.is_kernel)[:1]] = 0.0
-    return paths
 
 
 def graph_paths(scenario: Scenario) -> NDArray[np.float64]:
@@ -102,6 +86,7 @@ class Dataflow(Mechanism):
     cost = "launches: the host issues each kernel, ahead of the GPU; no gaps"
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+    among_all = ((), (BEST,))
 
     def __init__(self, priority: str = DEFAULT_PRIORITY) -> None:
         if priority == "best":
@@ -114,11 +99,6 @@ class Dataflow(Mechanism):
     def label(self) -> str:
         """The name with the priority."""
         return f"{self.name} ({self.priority})"
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return the plain one and the best."""
-        return [cls(), cls(BEST)]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Order ready blocks by the priority."""

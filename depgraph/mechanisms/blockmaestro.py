@@ -70,11 +70,7 @@ class BlockMaestro(Mechanism):
         self.shown = () if window == DEFAULT_WINDOW else (window,)
         if priority != "producer":
             self.shown = window, priority
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """A larger window should be no slower."""
-        return f"{self.name}, {self.priority}", self.window
+        self.freedom = f"{self.name}, {priority}", window
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate blocks by RAW from the kernel before, kernels by everything else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 LINE_BYTES = 128
-SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
 MOST_HASHES = 64
 MOST_FILTER_BYTES = 1 << 30
 MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
@@ -54,21 +53,13 @@ class DataflowBloom(Numbered):
     cost = "two filters a block; launches as dataflow"
     availability = Availability.HARDWARE
     source = "Bloom, CACM 13(7), 1970; lines of 128 bytes"
+    usual_sweep = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
 
     def __init__(self, bits: int, hashes: int) -> None:
         super().__init__(bits, hashes)
         self.bits, self.hashes = bits, hashes
+        self.freedom = f"{self.name}, {hashes} hashes", bits
         self._asked = Remembered(self._ask)
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """Larger filters should be no slower."""
-        return f"{self.name}, {self.hashes} hashes", self.bits
-
-    @classmethod
-    def variants(cls) -> Sequence[Mechanism]:
-        """Return a sweep of filter sizes."""
-        return [cls(*size) for size in SWEEP]
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
@@ -118,8 +109,7 @@ class Answers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(NamedTuple):
     """The lines that each block reads and writes, once each, and what filters need to be asked."""
 
     block: NDArray[np.int32]
@@ -153,14 +143,13 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
         )
     older = lowest_bits(graph.first_block[:-1], words)[graph.operation_of_block]
     reported, sharing = np.zeros_like(older), np.zeros_like(older)
-    ranges = lines.block, lines.kind, lines.first, lines.last
     blocks = np.arange(graph.n_blocks, dtype=np.int32)
     touches = _expanded(lines)
     with np.errstate(over="ignore"):
-        filters = fill_filters(*ranges, blocks, bits, hashes, words)
+        filters = fill_filters(*lines, blocks, bits, hashes, words)
         for kind, own, others in KINDS:
             if kind in tracked_kinds(graph.kinds):
-                ask_each(*ranges, own, filters[others], hashes, older, reported)
+                ask_each(*lines, own, filters[others], hashes, older, reported)
                 report_sharing(*touches, own, others, older, sharing)
     edges, ordered = _edges_and_order(graph.certain())
     false = reported & ~ordered

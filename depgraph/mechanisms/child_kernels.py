@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -92,15 +91,11 @@ class Cdp(Mechanism):
     source = "CUDA C++ programming guide, dynamic parallelism"
     costs: ClassVar[tuple[Cost, ...]] = _COSTS
     needs_launches = True
+    among_all = ((), (BEST,))
 
     def __init__(self, threshold: float | str = 0) -> None:
         self.threshold = threshold
         self.shown = () if threshold == 0 else (threshold,)
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return the one that launches all, and the best threshold."""
-        return [cls(), cls(BEST)]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Launch what has enough work items."""

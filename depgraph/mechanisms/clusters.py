@@ -47,11 +47,7 @@ class Clusters(Numbered):
     def __init__(self, size: int = PORTABLE) -> None:
         super().__init__(size)
         self.size = size
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """Smaller clusters should be no slower."""
-        return self.name, 1 / self.size
+        self.freedom = self.name, 1 / size
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Place the blocks of a cluster together."""
@@ -95,11 +91,7 @@ class ClusterLaunchControl(Mechanism):
     def __init__(self, *, is_static: bool = False) -> None:
         self.is_static = is_static
         self.shown = ("static",) if is_static else ()
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """Taking the next tile should be no slower than having been dealt one."""
-        return self.name, 1 - self.is_static
+        self.freedom = self.name, 1 - is_static
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -76,11 +76,6 @@ class CollectiveOverlap(Mechanism):
         self.shown = () if sms is None else (sms,)
         self._collectives = Remembered(_collectives)
 
-    @property
-    def is_as_launched(self) -> bool:
-        """Whether nothing is asked for but streams."""
-        return not (self.first or self.reserves or self.by_dma or self.in_groups)
-
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate kernels by their streams, and put collectives where they run."""
         collectives = self._collectives(program)
@@ -92,12 +87,12 @@ class CollectiveOverlap(Mechanism):
         kept = ~(self.in_groups & talks[target])
         gates += Gates.between(source[kept], target[kept], ALL_ENDED)
         places, durations, notes = self._places(program, collectives, talks)
-        if self.is_as_launched and program.resources.gpu.vendor == _AMD:
+        is_as_launched = not (self.first or self.reserves or self.by_dma or self.in_groups)
+        if is_as_launched and program.resources.gpu.vendor == _AMD:
             notes = (*notes, _TWO_QUEUES)
         if self.by_dma and self.sms and not np.isinf(program.sms):
             notes = (*notes, _FEWER)
         return gated(
-            program,
             one_by_one(program, charges),
             gates,
             joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),
@@ -197,7 +192,6 @@ class FirstAndReserved(ReservedForCommunication):
 
     name = "c3-both"
     signature = "c3-both(k)"
-    takes = (whole_number,)
     rule = "collectives are placed first, and have k SMs to themselves"
     first = True
 
@@ -209,7 +203,6 @@ class ByCopyEngine(CollectiveOverlap):
     signature = "c3-dma(k)"
     takes = (whole_number,)
     rule = "copy engines move what collectives do, and take no SM; computation has k SMs fewer"
-    family = "collectives"
     availability = Availability.CODE
     by_dma = True
 
@@ -224,7 +217,6 @@ class TileGroups(CollectiveOverlap):
         "a part of a collective starts once the blocks that it depends on have ended, on k SMs of "
         "its own if given"
     )
-    family = "collectives"
     availability = Availability.CODE
     source = "FlashOverlap (arXiv 2504.19519; infinigence/FlashOverlap)"
     in_groups = True

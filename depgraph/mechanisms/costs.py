@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -159,14 +159,10 @@ LAUNCH = Cost(
     "--launch",
     is_launch=True,
 )
-INVOCATION = Cost(
-    "launch",
-    1.0,
-    "launches",
-    "instead of what the launch model says: a time for each kernel, one after another, ahead of "
-    "the GPU",
-    "--launch",
-    is_launch=True,
+INVOCATION = replace(
+    LAUNCH,
+    meaning="instead of what the launch model says: a time for each kernel, one after another, "
+    "ahead of the GPU",
 )
 
 
@@ -208,13 +204,9 @@ def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
     return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
 
 
-def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) -> Rules:
+def gated(launching: Launching, gates: Gates, **others: Any) -> Rules:
     """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
-    usual: dict[str, Any] = {
-        "joins": np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-        "enter": launching.enter,
-        "launch": launching.launch,
-    }
+    usual: dict[str, Any] = {"joins": IGNORED, "enter": launching.enter, "launch": launching.launch}
     return Rules(gates=gates, **(usual | others))
 
 

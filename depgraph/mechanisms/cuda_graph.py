@@ -43,6 +43,7 @@ class CudaGraph(Mechanism):
     )
     availability = Availability.SHIPS
     of_code = "what pdl needs, for ports other than end"
+    among_all = ((), (PROGRAMMATIC,))
     source = (
         "CUDA C++ programming guide, CUDA graphs, and cudaGraphEdgeData for ports; ideal: edges "
         "are the true dependences"
@@ -74,18 +75,7 @@ class CudaGraph(Mechanism):
         self.turned = turned
         if port != END:
             self.vendor, self.least_architecture = "NVIDIA", FIRST_ARCHITECTURE
-
-    @property
-    def label(self) -> str:
-        """The name, with the port if it is not the default."""
-        if self.port == END:
-            return self.name
-        return f"{self.name}({self.port}{f',{self.trigger:g}' if self.trigger else ''})"
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return the plain one and the earliest edges."""
-        return [cls(), cls(PROGRAMMATIC)]
+            self.shown = (port, f"{trigger:g}") if trigger else (port,)
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
@@ -182,7 +172,7 @@ def graph_rules(
     enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
-    rules = gated(program, launching, gates, cluster=named_clusters(program))
+    rules = gated(launching, gates, cluster=named_clusters(program))
     if not turned:
         return rules
     order = np.argsort(-branch[program.graph.operation_of_block], kind="stable")

@@ -137,7 +137,7 @@ class Custom(Mechanism):
         cluster = max(1, settings["cluster"])
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
-            joins=np.full(len(graph.join_kind), joins, np.uint8),
+            joins=joins,
             join_need=np.full(len(graph.join_kind), prefetch) if joins == HOLDS else None,
             gates=gates,
             launch=launching.launch + program.is_kernel * costs["kernel"],

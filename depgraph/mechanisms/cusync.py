@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError
 from depgraph.graph.kinds import RAW
 from depgraph.graph.lists import gather_lists, list_of_each
-from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
+from depgraph.graph.regroup import columns_and_rows, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
@@ -66,7 +66,8 @@ class CuSyncRow(Mechanism):
         return cls(waits_for_placement=False)
 
     def _find_waits(self, program: Scenario) -> tuple[BlockGraph, NDArray[np.int64]]:
-        graph = row_graph(program.graph, program.shape)
+        row = columns_and_rows(program.graph, program.shape)[1]
+        graph, _ = widen_sources(program.graph, row)
         return graph, waits_per_block(graph)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
@@ -202,7 +203,7 @@ def _resident(
     durations = np.where(waits > 0, durations * (1 + sync), durations)
     return Rules(
         graph=graph,
-        joins=np.full(len(graph.join_kind), HOLDS, np.uint8),
+        joins=HOLDS,
         gates=Gates.between(kernels[:-1], kernels[1:], ALL_PLACED),
         enter=ahead(program, charges, name=INVOCATION.name).enter,
         durations=durations if sync or wait else None,

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 COUNTING, RING = SORTS = ("counting", "ring")
 USUAL = (TENSOR, 1 << 12, 4, 32, RING)
-SWEEP = ((TENSOR, 1 << 8), (TENSOR, 1 << 12), ("row", 1 << 14), ("block", 1 << 16))
 _MOST_BITS = 1 << 26
 _MOST_ROUNDS = 64
 
@@ -79,6 +78,7 @@ class DataflowHints(Mechanism):
         ),
     )  # fmt: skip
     slower_because = f"its look-ups take longer, or {Mechanism.slower_because}"
+    usual_sweep = ((TENSOR, 1 << 8), (TENSOR, 1 << 12), ("row", 1 << 14), ("block", 1 << 16))
 
     def __init__(
         self, grain: str = USUAL[0], bits: int = USUAL[1], hashes: int = USUAL[2],
@@ -89,6 +89,8 @@ class DataflowHints(Mechanism):
         given = grain, bits, hashes, window, sort
         unusual = [i for i, value in enumerate(given) if value != USUAL[i]]
         self.shown = given[: 1 + max(unusual, default=0)]
+        sweep = f"{self.name}, {grain}, {hashes}, {window}, {sort}"
+        self.freedom = sweep, bits or float("inf")  # no filter is the largest
         self._told = told or Remembered(partial(tell, grain=grain))
         self._answers = Remembered(self._ask)
 
@@ -99,17 +101,6 @@ class DataflowHints(Mechanism):
         """Return one with filters of each size; what does not depend on it is found once."""
         told = Remembered(partial(tell, grain=grain))
         return [cls(grain, bits, hashes, window, sort, told) for bits in sizes]
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """Larger filters should be no slower; none is the largest."""
-        sweep = f"{self.name}, {self.grain}, {self.hashes}, {self.window}, {self.sort}"
-        return sweep, self.bits or float("inf")
-
-    @classmethod
-    def variants(cls) -> Sequence[Mechanism]:
-        """Return a few grains and sizes."""
-        return [cls(*each) for each in SWEEP]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Let each unit of a launch wait for the kernels that the filter reports."""
@@ -242,13 +233,7 @@ def tell(program: Scenario, grain: str) -> Told:
 
 @np.errstate(over="ignore")
 def filled(hints: Hints, n_operations: int, bits: int, hashes: int) -> Words:
-    """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words].
-
-    Raises
-    ------
-    NotApplicableError
-        If they take too much memory, or too long to ask.
-    """
+    """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words]."""
     words = (n_operations + 63) // 64
     n_asked = int(hints.keys_of_operations(n_operations).sum())
     if 16 * words * bits > MOST_FILTER_BYTES or n_asked * words * max(hashes, 1) > MOST_WORK:

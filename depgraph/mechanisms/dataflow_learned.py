@@ -145,20 +145,12 @@ def _teachers(program: Scenario) -> list[int | None]:
     """Return for each kernel which of the kernels, counted without copies, teaches it."""
     if not program.functions or program.block is None:
         raise NotApplicableError("dataflow-learned needs the names of the kernels")
-    kernels = np.flatnonzero(program.is_kernel)
-    return _most_similar(_identities(program, kernels, program.block))
-
-
-def _identities(
-    program: Scenario, kernels: NDArray[np.intp], blocks: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Give equal numbers to launches of the same function, grid and block."""
     numbers: dict[tuple[str, bytes, bytes], int] = {}
-    found = []
-    for k in kernels.tolist():
-        launch = program.functions[k], program.shape[k].tobytes(), blocks[k].tobytes()
-        found.append(numbers.setdefault(launch, len(numbers)))
-    return np.array(found, np.int64)
+    identity = []  # launches of the same function, grid and block have the same number
+    for k in np.flatnonzero(program.is_kernel).tolist():
+        launch = program.functions[k], program.shape[k].tobytes(), program.block[k].tobytes()
+        identity.append(numbers.setdefault(launch, len(numbers)))
+    return _most_similar(np.array(identity, np.int64))
 
 
 def _most_similar(identity: NDArray[np.int64]) -> list[int | None]:

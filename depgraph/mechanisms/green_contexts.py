@@ -12,6 +12,7 @@ from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
+from depgraph.mechanisms.streams import previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 
 if TYPE_CHECKING:
@@ -62,19 +63,15 @@ class GreenContexts(Numbered):
         step = int(charges.number("granularity"))
         first, last = self._parts(program, step)
         context = self._context_of_each(program, last - first + 1)
-        kernels = np.flatnonzero(program.is_kernel)
-        kernels = kernels[np.argsort(context[kernels], kind="stable")]
-        follows = context[kernels[1:]] == context[kernels[:-1]]
         places = None
         if not math.isinf(program.sms):
             places = Places.on_sms(
                 np.where(program.is_kernel, first[context], 0),
                 np.where(program.is_kernel, last[context], int(program.sms) - 1),
             )
-        gates = Gates.between(kernels[:-1][follows], kernels[1:][follows], ALL_ENDED)
+        gates = Gates.between(*previous_in_stream(program, context), ALL_ENDED)
         sizes = ", ".join(map(str, (last - first + 1).tolist()))
         return gated(
-            program,
             one_by_one(program, charges),
             gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
             places=places,

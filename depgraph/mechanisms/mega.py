@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"
-_PAPERS = (
-    "Cheng et al., Mirage Persistent Kernel, arXiv:2512.22219, 2025; the megakernels of "
-    "HazyResearch; Event Tensor (second-hand)"
-)
 
 
 class MegaKernel(Mechanism):
@@ -36,7 +31,11 @@ class MegaKernel(Mechanism):
     cost = "a time for each task; launches: one, of the whole program"
     family = "megakernels"
     availability = Availability.CODE
-    source = _PAPERS
+    source = (
+        "Cheng et al., Mirage Persistent Kernel, arXiv:2512.22219, 2025; the megakernels of "
+        "HazyResearch; Event Tensor (second-hand)"
+    )
+    among_all = ((TASK,), (READY,))
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "task", 1.2, "us", "waiting for counters that are full, and setting its own",
@@ -59,11 +58,6 @@ class MegaKernel(Mechanism):
         self.order = order
         self.shown = (order,)
 
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return both that have counters between tasks."""
-        return [cls(TASK), cls(READY)]
-
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Run blocks on equal workers."""
         graph = program.graph
@@ -75,7 +69,7 @@ class MegaKernel(Mechanism):
         largest = program.occupancy[program.is_kernel].max(initial=1)
         note = f"workers of an SM: {workers}; the largest occupancy of a kernel is {largest}"
         return Rules(
-            joins=np.full(len(graph.join_kind), HOLDS if holds else PLACES, np.uint8),
+            joins=HOLDS if holds else PLACES,
             join_need=np.full(len(graph.join_kind), min(prefetch, 1.0)) if holds else None,
             waits_for_all=self.order == KERNEL,
             strict=holds,

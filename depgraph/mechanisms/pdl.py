@@ -63,18 +63,8 @@ class ProgrammaticDependentLaunch(Mechanism):
 
     def __init__(self, trigger: float = 0.0) -> None:
         self.trigger = trigger
-
-    @property
-    def label(self) -> str:
-        """The name, with the trigger if it is not the earliest."""
-        if self.trigger == 0:
-            return self.name
-        return f"{self.name}({'end' if self.trigger == 1 else f'{self.trigger:g}'})"
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """An early trigger should be no slower."""
-        return self.name, 1 - self.trigger
+        self.shown = ("end" if trigger == 1 else f"{trigger:g}",) if trigger else ()
+        self.freedom = self.name, 1 - trigger
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
@@ -103,7 +93,6 @@ class ProgrammaticDependentLaunch(Mechanism):
         gates += Gates.between(before, after, ALL_ENDED, holds=True, lead=preamble - release)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
         return gated(
-            program,
             launching,
             gates,
             launch=launch,

@@ -63,11 +63,9 @@ class PredictedTime:
 def in_microseconds(
     found: Predicted, mechanism: Mechanism, scenario: Scenario
 ) -> PredictedTime | None:
-    """Return a prediction in microseconds, with its range; None where durations are no times.
-
-    The range holds nine of ten measured times of the family, and all that hardware may do, but
-    nothing below the bound of predictions, if blocks do not start before what they wait for ends.
-    """
+    """Return a prediction in microseconds, with its range; None where durations are no times."""
+    # The range holds nine of ten measured times of the family, and all that hardware may do, but
+    # nothing below the bound of predictions, if blocks do not start before what they wait for ends.
     us, low, high = map(scenario.microseconds, (found.time, found.low, found.high))
     if us is None or low is None or high is None or math.isinf(scenario.sms):
         return None

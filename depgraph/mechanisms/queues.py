@@ -80,7 +80,7 @@ class HsaQueues(Numbered):
         quantum = charges.time("quantum") if turns > 1 else 0.0
         note = f"queues: {used}, in {turns} turns" if turns > 1 else f"queues: {used}"
         return Rules(
-            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+            joins=IGNORED,
             gates=Gates.between(source, target, ALL_ENDED),
             launch=program.is_kernel * packets * charges.time("packet"),
             turn=queue // self.queues,

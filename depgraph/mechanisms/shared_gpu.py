@@ -77,7 +77,7 @@ class SharedGpu(Mechanism):
             switched = f"the first program switches {first} times, the second {second}"
             notes.append(f"eclip: streams of {streams} SMs; {switched}")
         return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+            joins=IGNORED,
             gates=Gates.between(later - 1, later, ALL_ENDED),
             enter=enter,
             entry=entry,
@@ -158,13 +158,11 @@ def stream_sizes(sms: float) -> NDArray[np.int64]:
 
 
 def sizes_of_kernels(program: Scenario, split: int) -> NDArray[np.int64]:
-    """Return how many SMs each operation may use, of the first program those before `split`.
-
-    A kernel needs the smallest stream on which it takes no longer than on all SMs, with contention
-    between its blocks where that is predicted. Consecutive kernels form a group, which gets what
-    the neediest of them needs. Groups are cut so that SMs are held for the least time in all: what
-    is left is the other program's.
-    """
+    """Return how many SMs each operation may use, of the first program those before `split`."""
+    # A kernel needs the smallest stream on which it takes no longer than on all SMs, with
+    # contention between its blocks where that is predicted. Consecutive kernels form a group, which
+    # gets what the neediest of them needs. Groups are cut so that SMs are held for the least time
+    # in all: what is left is the other program's.
     sizes = stream_sizes(program.sms)
     times = np.stack([_times_alone(program.on(float(size))) for size in sizes])
     need = (times <= times[-1] * (1 + 1e-9)).argmax(axis=0)

@@ -51,7 +51,6 @@ class HorizontalFusion(Mechanism):
         enter = np.zeros(graph.n_operations)
         enter[kernels[is_first]] = launching.enter[kernels[is_first]]
         return gated(
-            program,
             launching,
             _between_stages(depth, np.ones((2, graph.n_operations), np.bool_)),
             enter=enter,
@@ -96,7 +95,6 @@ class InterOperatorScheduler(Numbered):
         ends[1, order[1:][follows]] = False
         gates = Gates.between(order[:-1][follows], order[1:][follows], ALL_ENDED)
         return gated(
-            program,
             launching,
             gates + _between_stages(stage, ends),
             assumptions=(f"stages: {int(stage.max(initial=-1)) + 1}",),

@@ -54,11 +54,7 @@ class StreamK(Mechanism):
 
     def __init__(self, functions: Sequence[str] = ()) -> None:
         self.functions = tuple(functions)
-
-    @property
-    def label(self) -> str:
-        """The name, with the functions that may be cut if they were given."""
-        return f"{self.name}({','.join(self.functions)})" if self.functions else self.name
+        self.shown = self.functions
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

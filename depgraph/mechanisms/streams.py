@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 _MOST_IN_TURN = 16
 
 
-def previous_in_stream(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return pairs of kernels that follow one another in a stream: sources, targets."""
+def previous_in_stream(
+    program: Scenario, stream: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return pairs of kernels that follow one another in a stream, by default of the program."""
+    stream = program.stream if stream is None else stream
     kernels = np.flatnonzero(program.is_kernel).astype(np.int32)
-    kernels = kernels[np.argsort(program.stream[kernels], kind="stable")]
-    same = program.stream[kernels[1:]] == program.stream[kernels[:-1]]
+    kernels = kernels[np.argsort(stream[kernels], kind="stable")]
+    same = stream[kernels[1:]] == stream[kernels[:-1]]
     return kernels[:-1][same], kernels[1:][same]
 
 
@@ -78,7 +81,6 @@ class Streams(Mechanism):
         elif not charges.is_given(LAUNCH.name):
             launching, entry = _in_turns(program, charges.launches, launching, n_streams, target)
         return gated(
-            program,
             launching,
             gates,
             entry=entry,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.gpu.model import calibrated_gpu
-from depgraph.schedule.policy import HOLDS, IGNORED, PLACES, Rules
+from depgraph.schedule.policy import HOLDS, IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import show_percent
 from depgraph.timing.durations import kernel_makespans
@@ -64,7 +64,7 @@ def work_of_blocks(
     together[np.isin(graph.kernel, list(timing.of_blocks))] = 0.0
     shape = durations * (1 + sharing.spread * together[graph.operation_of_block] * place)
     rules = Rules(
-        joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+        joins=IGNORED,
         waits_for_all=True,
     )
     run = run_rules("alone", rules, graph, shape, on, sms, sharing=sharing)
@@ -141,7 +141,7 @@ def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> R
     if rules.workers:
         first = is_kernel & (np.cumsum(is_kernel) == 1)
         return replace(rules, enter=rules.enter + first * lead)
-    joins = np.full(len(graph.join_kind), PLACES) if rules.joins is None else rules.joins
+    joins = np.broadcast_to(rules.joins, len(graph.join_kind))
     waits = np.zeros(graph.n_operations, np.bool_)
     waits[graph.join_target_operation[joins == HOLDS]] = True
     waits[rules.gates.target[rules.gates.holds]] = True

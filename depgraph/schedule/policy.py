@@ -14,26 +14,6 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches
 
-
-__all__ = [
-    "ALL_ENDED",
-    "ALL_PLACED",
-    "ALL_TRIGGERED",
-    "DECIDE",
-    "HOLDS",
-    "IGNORED",
-    "INLINE",
-    "LAUNCH",
-    "PLACES",
-    "PRIORITIES",
-    "Against",
-    "Gates",
-    "LaunchRules",
-    "Places",
-    "Rules",
-]
-
-
 # What a join does to the blocks that wait for it.
 IGNORED = 0
 PLACES = 1
@@ -74,9 +54,8 @@ class Gates:
     source: NDArray[np.int32]  # [n]: operations
     target: NDArray[np.int32]
     event: NDArray[np.uint8]  # `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: of the source's blocks
-    holds: NDArray[
-        np.bool_
-    ]  # blocks of the target are placed and wait, instead of not being placed
+    # Whether blocks of the target are placed and wait, instead of not being placed.
+    holds: NDArray[np.bool_]
     lead: NDArray[np.float64]  # time that a placed block can work for before it needs the event
 
     @classmethod
@@ -173,10 +152,10 @@ class LaunchRules:
 class Rules:
     """The rules of one mechanism for one program; what is not said restricts nothing."""
 
-    # uint8[n_joins]: what each join does to the blocks that wait for it: `PLACES` (they are placed
-    # once its sources have ended; the default), `HOLDS` (placed ones run on once its sources have
-    # ended) or `IGNORED` (gates take care of it).
-    joins: NDArray[np.uint8] | None = None
+    # What each join, or all alike, does to the blocks that wait for it: `PLACES` (they are placed
+    # once its sources have ended), `HOLDS` (placed ones run on once its sources have ended) or
+    # `IGNORED` (gates take care of it).
+    joins: NDArray[np.uint8] | int = PLACES
     # float64[n_joins]: share of a block's work that it can do before it needs a join that holds;
     # float64[n_set_blocks]: the same for each member of a target set. The larger of both counts.
     join_need: NDArray[np.float64] | None = None

@@ -165,12 +165,10 @@ class Swept:
 
 
 def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
-    """Say of each point of a sweep which one with less room, or a smaller parameter, is faster.
-
-    Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied Mathematics
-    17(2), 1969: a schedule that takes what is ready may become longer with more machines, shorter
-    jobs or fewer constraints.
-    """
+    """Say of each point of a sweep which one with less room, or a smaller parameter, is faster."""
+    # Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied Mathematics
+    # 17(2), 1969: a schedule that takes what is ready may become longer with more machines, shorter
+    # jobs or fewer constraints.
     notes = []
     for point in points:
         found = []

@@ -50,11 +50,9 @@ def run_rules(
     *,
     sharing: SmSharing | None = None,
 ) -> Schedule:
-    """Schedule the blocks of a graph by some rules, or raise a `DeadlockError`.
-
-    On infinitely many SMs all blocks stand on SM 0. Where blocks on one SM slow each other
-    (`sharing`), `durations` are the work of the blocks.
-    """
+    """Schedule the blocks of a graph by some rules, or raise a `DeadlockError`."""
+    # On infinitely many SMs all blocks stand on SM 0. Where blocks on one SM slow each other
+    # (`sharing`), `durations` are the work of the blocks.
     graph = rules.graph or graph
     program = graph
     durations = writable(durations if rules.durations is None else rules.durations)
@@ -168,12 +166,9 @@ def where_placed(
     resources: SmResources,
     sharing: SmSharing | None,
     sms: float,
-    need: NDArray[np.int64] | None,
+    need: NDArray[np.int64] | None,  # of the binding resources, if not what the program's take
 ) -> Placed:
-    """Return what blocks take of an SM, where they run, how many SMs count, what takes longer.
-
-    `need` is what they take of the binding resources where that is not what the program's do.
-    """
+    """Return what blocks take of an SM, where they run, how many SMs count, what takes longer."""
     own, capacity = resources.binding
     need = own if need is None else need
     if sharing is not None and sharing.carve_outs is not None:
@@ -195,21 +190,13 @@ def where_placed(
     gpcs = _gpcs(resources.gpu, size)
     _check_clusters(cluster, int(np.diff(gpcs).max()), graph, need, capacity)
     if places is not None:
-        need, capacity = _on_their_places(places, need, capacity, size)
+        need = np.where(places.first[:, None] < size, need, 0)
+        if len(capacity) == 1:  # so that each class of blocks has a tree of its own
+            need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
         sharing, times = _on_copy_engines(places, sharing, size)
         longer = times[graph.operation_of_block]
         sharing = _with_sides(places, need, sharing)
     return Placed(need, capacity, places, sharing, cluster, gpcs, size, longer)
-
-
-def _on_their_places(
-    places: Places, need: NDArray[np.int64], capacity: NDArray[np.int64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return what is placed, and the capacity, where each class of blocks has SMs of its own."""
-    need = np.where(places.first[:, None] < size, need, 0)
-    if len(capacity) == 1:  # so that each class has a tree of its own
-        need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
-    return need, capacity
 
 
 def _on_copy_engines(

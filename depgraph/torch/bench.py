@@ -288,21 +288,23 @@ class Bench:
         late: Sequence[int] = (),
     ) -> Iterator[int]:
         """Make a graph of a program for a while, which can be launched; `late` nodes begin late."""
-        graph = self._driver.clone(program.raw)
-        handles = [self._driver.in_clone(node, graph) for node in program.handles]
+        call = self._driver.call
+        graph = int(call("cuGraphClone", program.raw))
+        handles = [int(call("cuGraphNodeFindInClone", node, graph)) for node in program.handles]
         if edges is not None:
             self.change_edges(graph, handles, edges)
         for node in late:
             self._driver.add_before(graph, self._pause, handles[node])
-        executable = self._driver.instantiate(graph)
+        executable = int(call("cuGraphInstantiate", graph, 0))
         yield executable
         # After an error of a kernel nothing can be destroyed.
-        self._driver.destroy(graph, executable)
+        call("cuGraphExecDestroy", executable)
+        call("cuGraphDestroy", graph)
 
     def change_edges(self, graph: int, handles: Sequence[int], edges: Sequence[Edge]) -> None:
         """Give a graph other edges."""
-        between = [(handles[a], handles[b]) for a, b in edges]
-        self._driver.change_edges(graph, self._driver.edges(graph), between)
+        self._driver.remove_edges(graph)
+        self._driver.add_edges(graph, [(handles[a], handles[b]) for a, b in edges])
 
     @cached_property
     def _pause(self) -> int:
@@ -333,7 +335,7 @@ class Bench:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record(stream)
             for _ in range(together):
-                self._driver.launch(executable, stream.cuda_stream)
+                self._driver.call("cuGraphLaunch", executable, stream.cuda_stream)
             end.record(stream)
             spans.append((begin, end))
         self.wait(name, runs)
@@ -343,7 +345,8 @@ class Bench:
 
     def launch(self, executable: int, name: str) -> None:
         """Run a graph once, and wait for it."""
-        self._driver.launch(executable, torch.cuda.current_stream(self._device).cuda_stream)
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        self._driver.call("cuGraphLaunch", executable, stream)
         self.wait(name)
 
     def wait(self, name: str, runs: int = 1) -> None:

@@ -116,7 +116,7 @@ def capture(
         timeline = allocations.timeline()
     refuse_faults(log, name)
     handles = driver.nodes(int(graph.raw_cuda_graph()))
-    edges = [(a, b) for a, b, _ in driver.edges(int(graph.raw_cuda_graph()))]
+    edges = driver.edges(int(graph.raw_cuda_graph()))
     number = {handle: i for i, handle in enumerate(handles)}
     if any(number[a] > number[b] for a, b in edges):
         raise ApplyError(f"{name} cannot run as a graph: it changes the graph that is captured")

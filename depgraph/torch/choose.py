@@ -154,7 +154,7 @@ def _predictor(
     """Return what predicts how long graphs take; where that cannot be said, None for each."""
     if recorded is None:
         return lambda _: None
-    from depgraph.apply.prediction import make_predictor
+    from depgraph.apply.recorded_call import make_predictor
     from depgraph.parsers.profiles import read_profile
     from depgraph.store.companions import recorded_times
 

@@ -14,6 +14,7 @@ from depgraph.torch.operator_log import OperatorLog
 if TYPE_CHECKING:
     from depgraph.torch.driver import Driver
 
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _idle: dict[int, list[Lanes]] = {}
 
 
@@ -36,7 +37,7 @@ class Lanes:
     def stream(self, lane: int) -> Any:
         """Return the stream of a lane."""
         while lane >= len(self._streams):
-            handle = self._driver.new_stream()
+            handle = int(self._driver.call("cuStreamCreate", _NON_BLOCKING))
             self._streams.append(torch.cuda.ExternalStream(handle, device=self._device))
         return self._streams[lane]
 

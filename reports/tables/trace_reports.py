@@ -38,7 +38,7 @@ def untraced_notes(
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots."""
     notes = warnings_of(metadata)
     is_traced = metadata.get("format") != WORKLOAD
-    for reason, numbers in remarks(kernels, is_traced=is_traced).items():
+    for reason, numbers in remarks(kernels if is_traced else ()).items():
         notes.append(f"{kernels_text(numbers)}: {reason}")
     shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
     if shared:

@@ -19,7 +19,7 @@ from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.study import study
-from depgraph.apply.prediction import Predictor
+from depgraph.apply.recorded_call import Predictor
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu

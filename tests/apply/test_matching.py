@@ -20,7 +20,7 @@ from depgraph.apply.captured import (
     read_captures,
     write_captures,
 )
-from depgraph.apply.matching import Operation, match_nodes, operations_of, refuse_other_nodes
+from depgraph.apply.matching import match_nodes, operations_of, refuse_other_nodes
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy
 from depgraph.store.companions import CAPTURES, write_companion
@@ -32,14 +32,12 @@ def launched(*nodes):
     """Return the operations that a recording of nodes has."""
     rows = kernels_of([1] * len(nodes), [n.name for n in nodes])
     return [
-        Operation(
-            replace(
-                row, mangled_name=node.name, grid_x=1, grid_y=1, grid_z=1, block_x=32, block_y=1,
-                block_z=1,
-            )
+        replace(
+            row, mangled_name=node.name, grid_x=1, grid_y=1, grid_z=1, block_x=32, block_y=1,
+            block_z=1,
         )
         if node.kind == KERNEL
-        else Operation(None, "memset" if node.kind == MEMSET else "memcpy DtoD")
+        else Copy(0, 0, 0, None, 0, None, "memset" if node.kind == MEMSET else "memcpy DtoD")
         for node, row in zip(nodes, rows, strict=True)
     ]  # fmt: skip
 
@@ -81,7 +79,7 @@ def test_a_recording_of_something_else_is_refused(recorded, message):
 def test_operations_are_in_program_order():
     kernels = [replace(k, operation=2 * k.kernel) for k in kernels_of([1, 1])]
     copies = [Copy(copy=0, operation=1, block=2, address=0, size=4, source=None, what="memset")]
-    assert [o.kernel is None for o in operations_of(kernels, copies)] == [False, True, False]
+    assert operations_of(kernels, copies) == [kernels[0], *copies, kernels[1]]
 
 
 @pytest.mark.parametrize(

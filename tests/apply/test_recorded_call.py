@@ -16,9 +16,8 @@ from depgraph.analysis.findings import Findings
 from depgraph.apply.captured import KERNEL, MEMSET, Node, write_captures
 from depgraph.apply.order import chain, masks_of, reduced
 from depgraph.apply.plan import make_plan
-from depgraph.apply.prediction import make_predictor
 from depgraph.apply.recorded import store_of_call
-from depgraph.apply.recorded_call import read_recorded
+from depgraph.apply.recorded_call import make_predictor, read_recorded
 from depgraph.errors import ApplyError
 from depgraph.extraction.pipeline import extract
 from depgraph.mechanisms.cuda_graph import CudaGraph

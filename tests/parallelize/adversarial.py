@@ -5,7 +5,6 @@ python adversarial.py NAME | --list
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import threading
@@ -955,12 +954,12 @@ def triton_kernels_that_meet_in_memory_of_the_host():
 
 @program
 def triton_kernels_that_meet_in_memory_of_another_library():
-    from depgraph.torch.driver import Driver
+    from cuda.bindings import driver
 
     numbers(1)
-    address = ctypes.c_size_t()
-    need(Driver()._library.cuMemAlloc_v2(ctypes.byref(address), 8192) == 0, "no memory")
-    run = copies_through(Raw(address.value))
+    code, address = driver.cuMemAlloc(8192)
+    need(not code, "no memory")
+    run = copies_through(Raw(int(address)))
     refused(run, numbers(16, 128), ["reaches memory of no tensor"])
 
 

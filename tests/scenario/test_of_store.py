@@ -8,7 +8,7 @@ import pytest
 from stores import write_times
 
 import depgraph
-from depgraph.apply.prediction import make_predictor
+from depgraph.apply.recorded_call import make_predictor
 from depgraph.errors import ModelError, ProfileError, StoreError
 from depgraph.parsers.profiles import read_profile
 from depgraph.store.companions import recorded_times, times_of

@@ -9,7 +9,7 @@ from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, HOLDS
 
 def waits_of(graph, rules):
     """Return for each block what it waits for before it is placed, and while it is."""
-    gates = np.full(len(graph.join_kind), PLACES) if rules.joins is None else rules.joins
+    gates = np.broadcast_to(rules.joins, len(graph.join_kind))
     before = [[] for _ in range(graph.n_blocks)]
     inside = [[] for _ in range(graph.n_blocks)]
     for j, gate in enumerate(gates):
