@@ -2,14 +2,14 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import is_
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.values import is_the_same
+from depgraph.torch.nesting import Nesting
+from depgraph.torch.unchanged import tensors_like
+from depgraph.torch.values import is_strided, is_the_same
 
 _SHARED = "arguments share memory with each other or with what is changed"
 _NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"
@@ -23,7 +23,8 @@ class Arguments:
         self, example_inputs: Any, keywords: Mapping[str, Any] | None = None, gpu: str = "cuda"
     ) -> None:
         given = positional(example_inputs), dict(keywords or {})
-        self.leaves, self._tree = pytree.tree_flatten(given)
+        self._nesting = Nesting(given)
+        self.leaves = self._nesting.leaves
         self.device: Any = None  # of the tensors; None if there are none
         for number, leaf in enumerate(self.leaves):
             if isinstance(leaf, torch.Tensor):
@@ -37,11 +38,9 @@ class Arguments:
         self._kinds = [
             kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
-        # Arguments that hold no others need no flattening.
-        own = (*given[0], *given[1].values())
-        self._is_flat = len(own) == len(self.leaves) and all(map(is_, own, self.leaves))
-        self._names = tuple(given[1])
+        self._constants = [(i, v) for i, v in enumerate(self.leaves) if self._kinds[i] is None]
         self._into = [self.buffers[i] for i in self._tensors]
+        self._are_alike = tensors_like([self.leaves[i] for i in self._tensors])
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
         self._ends: list[int] = []
@@ -55,7 +54,7 @@ class Arguments:
                 f"argument {number} is a tensor on the {leaf.device.type.upper()}",
                 "move it to the GPU",
             )
-        if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
+        if not is_strided(leaf) or leaf.is_quantized:
             raise ApplyError(f"argument {number} is no strided tensor", "give its parts instead")
         if not is_plain(type(leaf)):
             raise ApplyError(f"argument {number} is a {type(leaf).__name__}", "give a plain tensor")
@@ -75,7 +74,7 @@ class Arguments:
 
     def nested(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return leaves as arguments: positional ones, and others by their names."""
-        args, keywords = pytree.tree_unflatten(list(leaves), self._tree)
+        args, keywords = self._nesting.filled(leaves)
         return args, keywords
 
     def call(self, function: Callable[..., Any], leaves: Sequence[Any] | None = None) -> Any:
@@ -88,8 +87,8 @@ class Arguments:
             made = function(*args, **keywords)
         finally:
             torch.clear_autocast_cache()
-        after, tree = pytree.tree_flatten((args, keywords))
-        if tree != self._tree or any(a is not b for a, b in zip(after, given, strict=True)):
+        after = self._nesting.leaves_of((args, keywords))
+        if after is None or any(a is not b for a, b in zip(after, given, strict=True)):
             raise ApplyError(
                 "the function changes a list or dictionary that it is given", "return it instead"
             )
@@ -120,28 +119,11 @@ class Arguments:
 
     def matched(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Sequence[Any], str]:
         """Return the leaves of a call's arguments, and why they do not fit the buffers, or ""."""
-        leaves: Sequence[Any] = (*args, *keywords.values()) if keywords else args
-        is_flat = self._is_flat and len(leaves) == len(self._kinds)
-        if not is_flat or tuple(keywords) != self._names:
-            leaves, tree = pytree.tree_flatten((args, keywords))
-            if tree != self._tree:
-                return leaves, "the arguments are nested in another way"
-        for leaf, kind in zip(leaves, self._kinds, strict=True):
-            if kind is None or not isinstance(leaf, torch.Tensor):
-                break
-            shape, dtype, device, strides, needs_grad, cls = kind
-            if (
-                leaf.dtype is not dtype
-                or leaf.shape != shape
-                or leaf.stride() != strides
-                or leaf.requires_grad is not needs_grad
-                or leaf.device != device
-                or type(leaf) is not cls
-                or leaf.is_neg()
-                or leaf.is_conj()
-            ):
-                break
-        else:
+        leaves = self._nesting.leaves_of((args, keywords))
+        if leaves is None:
+            return (), "the arguments are nested in another way"
+        given = [leaves[i] for i in self._tensors] if self._constants else leaves
+        if self._are_alike(given) and all(leaves[i] is then for i, then in self._constants):
             return leaves, self._shared(leaves)
         return leaves, self._other(leaves)
 
@@ -211,14 +193,14 @@ class Arguments:
 
     def fits(self, example_inputs: Any, keywords: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the leaves of other inputs, which must be like the examples."""
-        leaves, tree = pytree.tree_flatten((positional(example_inputs), dict(keywords or {})))
-        if tree != self._tree or any(
+        leaves = self._nesting.leaves_of((positional(example_inputs), dict(keywords or {})))
+        if leaves is None or any(
             (kind is not None and not isinstance(leaf, torch.Tensor))
             or (kind is not None and kind_of(leaf)[:2] != kind[:2])
             for leaf, kind in zip(leaves, self._kinds, strict=False)
         ):
             raise ApplyError("check_inputs are not of the shapes and types of the examples")
-        return list(leaves)
+        return leaves
 
     def alike(self, leaves: Sequence[Any]) -> list[Any]:
         """Return leaves of which those are one tensor that are one in the example."""
@@ -287,10 +269,9 @@ def is_plain(cls: type) -> bool:
 
 def kind_of(tensor: Any) -> tuple[Any, ...]:
     """Return what a tensor that a graph is given must have in common with the example."""
-    return (
-        tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad,
-        type(tensor),
-    )  # fmt: skip
+    place = (tensor.shape, tensor.stride()) if is_strided(tensor) else ((), ())
+    others = tensor.requires_grad, tensor.layout, tensor.is_nested, type(tensor)
+    return place[0], tensor.dtype, tensor.device, place[1], *others
 
 
 def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
@@ -299,6 +280,8 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
         return f"{type(leaf).__name__}, not a tensor"
     if not is_plain(type(leaf)):
         return f"{type(leaf).__name__}, not a plain tensor"
+    if not is_strided(leaf):
+        return "no strided tensor"
     if leaf.is_conj() or leaf.is_neg():
         return "yet to be conjugated or negated"
     names = "shape", "dtype", "device", "strides", "requires_grad"

@@ -30,6 +30,7 @@ from depgraph.torch.values import (
     hooks_on,
     is_as_it_was,
     is_simple,
+    is_strided,
     is_the_same,
     item_of,
 )
@@ -300,7 +301,7 @@ class Guards:
                 look.test_slot(slot)
             if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = slot.value
-                if not _is_strided(slot.value):
+                if not is_strided(slot.value):
                     look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
         for owner, size, _, _ in self._sizes:
             look.test_size(owner, size)
@@ -311,7 +312,7 @@ class Guards:
             look.test(f"{look.name_of(cls)}.__mro__ is {look.name_of(bases)}")
         for owner, copy, _ in self._contents:
             look.test_content(owner, copy)
-        as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
+        as_now = self._are_objects_as_then, tensors_as_now([*filter(is_strided, tensors.values())])
         for each in as_now:
             look.test(f"{look.name_of(each)}()")
         self._fast = look.function()
@@ -438,11 +439,7 @@ def _namespaces(
 
 def _described(tensor: Any) -> Any:
     """Return where a tensor lies, and what decides what operators do with it."""
-    return described(tensor) if _is_strided(tensor) else addresses_of(tensor)
-
-
-def _is_strided(tensor: Any) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
+    return described(tensor) if is_strided(tensor) else addresses_of(tensor)
 
 
 def _address_of_array(owner: Any) -> int:

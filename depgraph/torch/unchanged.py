@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.torch.unchanged_jit import comparisons
+from depgraph.torch.unchanged_jit import ANYWHERE, comparisons
 
 if TYPE_CHECKING:
     from depgraph.torch.namespaces import Names
+    from depgraph.torch.unchanged_jit import Words
 
 _WORD = 8  # bytes
 _HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: the address stands before the object
@@ -35,13 +36,28 @@ def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
     conjugated or negated.
     """
     kept, then = [*tensors], [*map(described, tensors)]
+    objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
     try:
-        is_same = _compiled(tensors)
-        if is_same():
-            return is_same
+        are_same = _compiled(tensors, [tensor.data_ptr() for tensor in tensors])
+        if are_same(objects):
+            return lambda _kept=kept: are_same(objects)  # type: ignore[misc]
     except Exception:  # noqa: BLE001, S110 - another PyTorch, Python or numba: Python can tell
         pass
     return lambda: [*map(described, kept)] == then
+
+
+def tensors_like(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
+    """Return what tells whether as many other things are such tensors, wherever they lie.
+
+    Where it says no, they may be all the same: it only knows what compiled code can tell.
+    """
+    if not tensors:
+        return lambda _: True
+    try:
+        are_same = _compiled(tensors, [ANYWHERE] * len(tensors))
+    except Exception:  # noqa: BLE001 - another PyTorch, Python or numba
+        return lambda _: False
+    return lambda given: are_same(np.fromiter(map(id, given), np.int64, len(tensors)))
 
 
 def described(tensor: Any) -> tuple[Any, ...]:
@@ -165,21 +181,20 @@ def _dict_of(thing: Any) -> int:
     return id(thing.__dict__)
 
 
-def _compiled(tensors: Sequence[Any]) -> Callable[[], bool]:
+def _compiled(tensors: Sequence[Any], addresses: Sequence[int]) -> Callable[[Words], bool]:
     at_class = _place_of(tensors, _class_of)
     at_tensor = _place_of(tensors, lambda tensor: tensor._cdata)
-    differs, dtype_of = comparisons().tensors_differ, comparisons().dtype_of
-    objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
+    differs, told_of = comparisons().tensors_differ, comparisons().told_of
     facts = np.array(
         [
             (
                 id(type(tensor)),
-                tensor.data_ptr(),
+                address,
                 tensor.dim(),
-                dtype_of(id(tensor) + at_tensor),
                 tensor.requires_grad | tensor.is_neg() << 1 | tensor.is_conj() << 2,
+                *told_of(id(tensor) + at_tensor),
             )
-            for tensor in tensors
+            for tensor, address in zip(tensors, addresses, strict=True)
         ],
         dtype=np.int64,
     )
@@ -189,8 +204,7 @@ def _compiled(tensors: Sequence[Any]) -> Callable[[], bool]:
     )
     answer = np.zeros(1, dtype=np.int64)
     places = np.int64(at_class), np.int64(at_tensor)
-    kept = [*tensors]
-    return lambda _kept=kept: not differs(objects, *places, facts, shapes, answer)  # type: ignore[misc]
+    return lambda objects: not differs(objects, *places, facts, shapes, answer)
 
 
 def _place_of(things: Sequence[Any], value_of: Callable[[Any], int]) -> int:
