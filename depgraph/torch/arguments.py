@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from depgraph.torch.values import is_strided, is_the_same
 
 _SHARED = "arguments share memory with each other or with what is changed"
 _NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"
-_FEW = 3  # tensors: of more, one kernel copies all
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_MOST_AS_WORDS = 1 << 22  # bytes: what is large is copied faster as what it is
 
 
 class Arguments:
@@ -39,14 +41,13 @@ class Arguments:
             kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
         self._constants = [(i, v) for i, v in enumerate(self.leaves) if self._kinds[i] is None]
-        self._into = [self.buffers[i] for i in self._tensors]
+        self._groups = _together({i: self.buffers[i] for i in self._tensors})
         self._are_alike = tensors_like([self.leaves[i] for i in self._tensors])
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
         self._ends: list[int] = []
         self._copy: Callable[[int, int, int, int], int] | None = None
-        self._targets: list[tuple[int, int, int]] = []  # leaf, address, bytes
-        self._needs_no_grad = any(t.requires_grad for t in self._into)
+        self._target = (0, 0, 0)  # the only tensor among the leaves, its address and bytes
 
     def _check(self, number: int, leaf: Any, gpu: str) -> None:
         if leaf.device.type != gpu:
@@ -161,28 +162,22 @@ class Arguments:
 
     def copy_with(self, copy: Callable[[int, int, int, int], int]) -> None:
         """Use the driver's own copy, which takes half the time that PyTorch's takes to begin."""
-        if len(self._into) <= _FEW and all(map(is_dense, self._into)):
+        if len(self._tensors) == 1 and is_dense(only := self.buffers[self._tensors[0]]):
             self._copy = copy
-            self._targets = [
-                (i, t.data_ptr(), t.numel() * t.element_size())
-                for i, t in zip(self._tensors, self._into, strict=True)
-            ]
+            size = only.numel() * only.element_size()
+            self._target = self._tensors[0], only.data_ptr(), size
 
     def copy_in(self, leaves: Sequence[Any], stream: int = 0) -> None:
         """Copy a call's tensors into the buffers, on the current stream."""
         if self._copy is not None:
-            for i, target, size in self._targets:
-                if self._copy(target, leaves[i].data_ptr(), size, stream):
-                    self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
+            i, target, size = self._target
+            if self._copy(target, leaves[i].data_ptr(), size, stream):
+                self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
             return
-        given = [leaves[i] for i in self._tensors]
-        if not given:
-            return
-        if self._needs_no_grad:
-            with torch.no_grad():
-                _copy(self._into, given)
-        else:
-            _copy(self._into, given)
+        with torch.no_grad():
+            for word, places, into in self._groups:
+                given = [leaves[i] for i in places]
+                torch._foreach_copy_(into, [t if t.dtype is word else t.view(word) for t in given])
 
     def copy_back(self, leaves: Sequence[Any]) -> None:
         """Copy what the function changes in place into a call's tensors."""
@@ -315,8 +310,21 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def _copy(into: list[Any], given: list[Any]) -> None:
-    if len(into) == 1:
-        into[0].copy_(given[0])
-    else:
-        torch._foreach_copy_(into, given)  # one kernel for many
+def _together(buffers: Mapping[int, Any]) -> list[tuple[Any, list[int], list[Any]]]:
+    """Return which tensors one kernel copies, as elements of which type, and into what."""
+    # One for all types: a second kernel costs as much again. It takes dense tensors alone.
+    dense = {i: t for i, t in buffers.items() if is_dense(t)}
+    word = _WORDS.get(min((t.element_size() for t in dense.values()), default=0))
+    if sum(t.numel() * t.element_size() for t in dense.values()) > _MOST_AS_WORDS:
+        word = None
+    found: dict[Any, tuple[Any, list[int], list[Any]]] = {}
+    with torch.no_grad():
+        for i, t in buffers.items():
+            into, type_ = t, t.dtype
+            if i in dense and word is not None:
+                with suppress(RuntimeError):  # it is not contiguous, or a single number
+                    into, type_ = t.view(word), word
+            group = found.setdefault((type_, i in dense), (type_, [], []))
+            group[1].append(i)
+            group[2].append(into)
+    return [*found.values()]

@@ -28,7 +28,6 @@ _RETURN_THEMSELVES = frozenset(
     type
     """.split()  # noqa: SIM905 - easier to read
 )
-_FEW = 3  # tensors: of more, one kernel copies all
 _CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
 )  # fmt: skip
@@ -122,10 +121,9 @@ class Outputs:
             return self._copied(self._leaves[0], stream)
         made = list(self._leaves)
         alone = [group[0] for group in self._groups if len(group) == 1]
-        if len(alone) <= _FEW:
-            for number in alone:
-                made[number] = self._copied(made[number], stream)
-        else:
+        if len(alone) == 1:
+            made[alone[0]] = self._copied(made[alone[0]], stream)
+        elif alone:
             copies = [torch.empty_like(made[i]) for i in alone]
             torch._foreach_copy_(copies, [made[i] for i in alone])  # one kernel for many
             for number, copy in zip(alone, copies, strict=True):

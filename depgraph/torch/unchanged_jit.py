@@ -33,6 +33,7 @@ class Comparisons(NamedTuple):
     """The compiled functions."""
 
     first_moved: Callable[..., int]
+    are_other: Callable[..., bool]
     tensors_differ: Callable[..., bool]
     told_of: Callable[[int], tuple[int, ...]]
 
@@ -80,6 +81,18 @@ def comparisons() -> Comparisons:
         return -1
 
     @numba.njit  # type: ignore[untyped-decorator]
+    def are_other(addresses: Words, items: Words, values: Words) -> bool:
+        for i in range(addresses.size):
+            word = words_at(addresses[i])[0]
+            if items[i] >= 0:
+                if words_at(addresses[i] - 8)[0] <= items[i]:  # a list has fewer
+                    return True
+                word = words_at(word)[items[i]]
+            if word != values[i]:
+                return True
+        return False
+
+    @numba.njit  # type: ignore[untyped-decorator]
     def differs(
         objects: Words, at_class: int, at_tensor: int, facts: Words, shapes: Words, answer: Words
     ) -> bool:
@@ -119,4 +132,4 @@ def comparisons() -> Comparisons:
 
         return answer(dtype), answer(layout), answer(device), answer(index)
 
-    return Comparisons(first_moved, differs, told_of)
+    return Comparisons(first_moved, are_other, differs, told_of)
