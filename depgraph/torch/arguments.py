@@ -47,6 +47,7 @@ class Arguments:
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
         self._ends: list[int] = []
         self._copy: Callable[[int, int, int, int], int] | None = None
+        self._needs_no_grad = any(self.buffers[i].requires_grad for i in self._tensors)
         self._target = (0, 0, 0)  # the only tensor among the leaves, its address and bytes
 
     def _check(self, number: int, leaf: Any, gpu: str) -> None:
@@ -174,10 +175,16 @@ class Arguments:
             if self._copy(target, leaves[i].data_ptr(), size, stream):
                 self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
             return
-        with torch.no_grad():
-            for word, places, into in self._groups:
-                given = [leaves[i] for i in places]
-                torch._foreach_copy_(into, [t if t.dtype is word else t.view(word) for t in given])
+        if self._needs_no_grad:
+            with torch.no_grad():
+                self._copy_groups(leaves)
+        else:
+            self._copy_groups(leaves)
+
+    def _copy_groups(self, leaves: Sequence[Any]) -> None:
+        for word, places, into in self._groups:
+            given = [leaves[i] for i in places]
+            torch._foreach_copy_(into, [t if t.dtype is word else t.view(word) for t in given])
 
     def copy_back(self, leaves: Sequence[Any]) -> None:
         """Copy what the function changes in place into a call's tensors."""

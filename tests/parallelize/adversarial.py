@@ -1278,7 +1278,7 @@ def nested_arguments_of_many_types():
 
 @program
 def what_is_never_asked_changes():
-    """A class, a slot, a list and a closure that hold other tensors from one call to the next."""
+    """Let a class, a slot, a list and a closure hold other tensors from one call to the next."""
     net = branches(4)
 
     class Held:
@@ -1294,7 +1294,9 @@ def what_is_never_asked_changes():
     held.gain = torch.ones(128, device="cuda")
 
     def run(x):
-        found = [b(x) * held.gain * item + Derived.shift for b, item in zip(net, items)]
+        found = [
+            b(x) * held.gain * item + Derived.shift for b, item in zip(net, items, strict=True)
+        ]
         return torch.stack(found).pow(power)
 
     fast, x = parallel(run, numbers(16, 128), name="run"), numbers(16, 128, seed=2)
@@ -1308,7 +1310,7 @@ def what_is_never_asked_changes():
     for change, undo in (
         (lambda: setattr(held, "gain", three), lambda: setattr(held, "gain", before[0])),
         (lambda: items.__setitem__(2, three), lambda: items.__setitem__(2, before[1])),
-        (lambda: items.reverse(), lambda: items.reverse()),
+        (items.reverse, items.reverse),
         (lambda: setattr(Derived, "shift", three), lambda: delattr(Derived, "shift")),
         (change_power, lambda: None),
     ):
