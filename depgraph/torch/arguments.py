@@ -2,18 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import is_
+from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.values import is_the_same
+from depgraph.torch.nesting import Nesting
+from depgraph.torch.unchanged import tensors_like
+from depgraph.torch.values import is_strided, is_the_same
 
 _SHARED = "arguments share memory with each other or with what is changed"
 _NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"
-_FEW = 3  # tensors: of more, one kernel copies all
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_MOST_AS_WORDS = 1 << 22  # bytes: what is large is copied faster as what it is
 
 
 class Arguments:
@@ -23,7 +25,8 @@ class Arguments:
         self, example_inputs: Any, keywords: Mapping[str, Any] | None = None, gpu: str = "cuda"
     ) -> None:
         given = positional(example_inputs), dict(keywords or {})
-        self.leaves, self._tree = pytree.tree_flatten(given)
+        self._nesting = Nesting(given)
+        self.leaves = self._nesting.leaves
         self.device: Any = None  # of the tensors; None if there are none
         for number, leaf in enumerate(self.leaves):
             if isinstance(leaf, torch.Tensor):
@@ -37,17 +40,15 @@ class Arguments:
         self._kinds = [
             kind_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
-        # Arguments that hold no others need no flattening.
-        own = (*given[0], *given[1].values())
-        self._is_flat = len(own) == len(self.leaves) and all(map(is_, own, self.leaves))
-        self._names = tuple(given[1])
-        self._into = [self.buffers[i] for i in self._tensors]
+        self._constants = [(i, v) for i, v in enumerate(self.leaves) if self._kinds[i] is None]
+        self._groups = _together({i: self.buffers[i] for i in self._tensors})
+        self._are_alike = tensors_like([self.leaves[i] for i in self._tensors])
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
         self._ends: list[int] = []
         self._copy: Callable[[int, int, int, int], int] | None = None
-        self._targets: list[tuple[int, int, int]] = []  # leaf, address, bytes
-        self._needs_no_grad = any(t.requires_grad for t in self._into)
+        self._needs_no_grad = any(self.buffers[i].requires_grad for i in self._tensors)
+        self._target = (0, 0, 0)  # the only tensor among the leaves, its address and bytes
 
     def _check(self, number: int, leaf: Any, gpu: str) -> None:
         if leaf.device.type != gpu:
@@ -55,7 +56,7 @@ class Arguments:
                 f"argument {number} is a tensor on the {leaf.device.type.upper()}",
                 "move it to the GPU",
             )
-        if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
+        if not is_strided(leaf) or leaf.is_quantized:
             raise ApplyError(f"argument {number} is no strided tensor", "give its parts instead")
         if not is_plain(type(leaf)):
             raise ApplyError(f"argument {number} is a {type(leaf).__name__}", "give a plain tensor")
@@ -75,7 +76,7 @@ class Arguments:
 
     def nested(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return leaves as arguments: positional ones, and others by their names."""
-        args, keywords = pytree.tree_unflatten(list(leaves), self._tree)
+        args, keywords = self._nesting.filled(leaves)
         return args, keywords
 
     def call(self, function: Callable[..., Any], leaves: Sequence[Any] | None = None) -> Any:
@@ -88,8 +89,8 @@ class Arguments:
             made = function(*args, **keywords)
         finally:
             torch.clear_autocast_cache()
-        after, tree = pytree.tree_flatten((args, keywords))
-        if tree != self._tree or any(a is not b for a, b in zip(after, given, strict=True)):
+        after = self._nesting.leaves_of((args, keywords))
+        if after is None or any(a is not b for a, b in zip(after, given, strict=True)):
             raise ApplyError(
                 "the function changes a list or dictionary that it is given", "return it instead"
             )
@@ -120,28 +121,11 @@ class Arguments:
 
     def matched(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Sequence[Any], str]:
         """Return the leaves of a call's arguments, and why they do not fit the buffers, or ""."""
-        leaves: Sequence[Any] = (*args, *keywords.values()) if keywords else args
-        is_flat = self._is_flat and len(leaves) == len(self._kinds)
-        if not is_flat or tuple(keywords) != self._names:
-            leaves, tree = pytree.tree_flatten((args, keywords))
-            if tree != self._tree:
-                return leaves, "the arguments are nested in another way"
-        for leaf, kind in zip(leaves, self._kinds, strict=True):
-            if kind is None or not isinstance(leaf, torch.Tensor):
-                break
-            shape, dtype, device, strides, needs_grad, cls = kind
-            if (
-                leaf.dtype is not dtype
-                or leaf.shape != shape
-                or leaf.stride() != strides
-                or leaf.requires_grad is not needs_grad
-                or leaf.device != device
-                or type(leaf) is not cls
-                or leaf.is_neg()
-                or leaf.is_conj()
-            ):
-                break
-        else:
+        leaves = self._nesting.leaves_of((args, keywords))
+        if leaves is None:
+            return (), "the arguments are nested in another way"
+        given = [leaves[i] for i in self._tensors] if self._constants else leaves
+        if self._are_alike(given) and all(leaves[i] is then for i, then in self._constants):
             return leaves, self._shared(leaves)
         return leaves, self._other(leaves)
 
@@ -179,28 +163,28 @@ class Arguments:
 
     def copy_with(self, copy: Callable[[int, int, int, int], int]) -> None:
         """Use the driver's own copy, which takes half the time that PyTorch's takes to begin."""
-        if len(self._into) <= _FEW and all(map(is_dense, self._into)):
+        if len(self._tensors) == 1 and is_dense(only := self.buffers[self._tensors[0]]):
             self._copy = copy
-            self._targets = [
-                (i, t.data_ptr(), t.numel() * t.element_size())
-                for i, t in zip(self._tensors, self._into, strict=True)
-            ]
+            size = only.numel() * only.element_size()
+            self._target = self._tensors[0], only.data_ptr(), size
 
     def copy_in(self, leaves: Sequence[Any], stream: int = 0) -> None:
         """Copy a call's tensors into the buffers, on the current stream."""
         if self._copy is not None:
-            for i, target, size in self._targets:
-                if self._copy(target, leaves[i].data_ptr(), size, stream):
-                    self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
-            return
-        given = [leaves[i] for i in self._tensors]
-        if not given:
+            i, target, size = self._target
+            if self._copy(target, leaves[i].data_ptr(), size, stream):
+                self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
             return
         if self._needs_no_grad:
             with torch.no_grad():
-                _copy(self._into, given)
+                self._copy_groups(leaves)
         else:
-            _copy(self._into, given)
+            self._copy_groups(leaves)
+
+    def _copy_groups(self, leaves: Sequence[Any]) -> None:
+        for word, places, into in self._groups:
+            given = [leaves[i] for i in places]
+            torch._foreach_copy_(into, [t if t.dtype is word else t.view(word) for t in given])
 
     def copy_back(self, leaves: Sequence[Any]) -> None:
         """Copy what the function changes in place into a call's tensors."""
@@ -211,14 +195,14 @@ class Arguments:
 
     def fits(self, example_inputs: Any, keywords: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the leaves of other inputs, which must be like the examples."""
-        leaves, tree = pytree.tree_flatten((positional(example_inputs), dict(keywords or {})))
-        if tree != self._tree or any(
+        leaves = self._nesting.leaves_of((positional(example_inputs), dict(keywords or {})))
+        if leaves is None or any(
             (kind is not None and not isinstance(leaf, torch.Tensor))
             or (kind is not None and kind_of(leaf)[:2] != kind[:2])
             for leaf, kind in zip(leaves, self._kinds, strict=False)
         ):
             raise ApplyError("check_inputs are not of the shapes and types of the examples")
-        return list(leaves)
+        return leaves
 
     def alike(self, leaves: Sequence[Any]) -> list[Any]:
         """Return leaves of which those are one tensor that are one in the example."""
@@ -287,10 +271,9 @@ def is_plain(cls: type) -> bool:
 
 def kind_of(tensor: Any) -> tuple[Any, ...]:
     """Return what a tensor that a graph is given must have in common with the example."""
-    return (
-        tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad,
-        type(tensor),
-    )  # fmt: skip
+    place = (tensor.shape, tensor.stride()) if is_strided(tensor) else ((), ())
+    others = tensor.requires_grad, tensor.layout, tensor.is_nested, type(tensor)
+    return place[0], tensor.dtype, tensor.device, place[1], *others
 
 
 def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
@@ -299,6 +282,8 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
         return f"{type(leaf).__name__}, not a tensor"
     if not is_plain(type(leaf)):
         return f"{type(leaf).__name__}, not a plain tensor"
+    if not is_strided(leaf):
+        return "no strided tensor"
     if leaf.is_conj() or leaf.is_neg():
         return "yet to be conjugated or negated"
     names = "shape", "dtype", "device", "strides", "requires_grad"
@@ -332,8 +317,21 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def _copy(into: list[Any], given: list[Any]) -> None:
-    if len(into) == 1:
-        into[0].copy_(given[0])
-    else:
-        torch._foreach_copy_(into, given)  # one kernel for many
+def _together(buffers: Mapping[int, Any]) -> list[tuple[Any, list[int], list[Any]]]:
+    """Return which tensors one kernel copies, as elements of which type, and into what."""
+    # One for all types: a second kernel costs as much again. It takes dense tensors alone.
+    dense = {i: t for i, t in buffers.items() if is_dense(t)}
+    word = _WORDS.get(min((t.element_size() for t in dense.values()), default=0))
+    if sum(t.numel() * t.element_size() for t in dense.values()) > _MOST_AS_WORDS:
+        word = None
+    found: dict[Any, tuple[Any, list[int], list[Any]]] = {}
+    with torch.no_grad():
+        for i, t in buffers.items():
+            into, type_ = t, t.dtype
+            if i in dense and word is not None:
+                with suppress(RuntimeError):  # it is not contiguous, or a single number
+                    into, type_ = t.view(word), word
+            group = found.setdefault((type_, i in dense), (type_, [], []))
+            group[1].append(i)
+            group[2].append(into)
+    return [*found.values()]

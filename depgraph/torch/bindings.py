@@ -329,7 +329,7 @@ def _of_function(  # noqa: C901
         yield (names, ITEM, name, names[name], name, True)
     for name in sorted(read & sys.modules.keys() - names.keys()):  # it may be imported there
         if not is_library(name):
-            yield (function, "", name, sys.modules[name], name, True)
+            yield (sys.modules, ITEM, name, sys.modules[name], name, True)
     if function.__defaults__:
         defaults = function.__defaults__
         yield (function, ATTRIBUTE, "__defaults__", defaults, f"{path}'s defaults", True)

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -19,9 +20,17 @@ from torch.utils.hooks import RemovableHandle
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, held_by, leading_to
 from depgraph.torch.executed import is_library
-from depgraph.torch.namespaces import Names, Namespaces
+from depgraph.torch.namespaces import (
+    ASKED,
+    IN_DICTIONARY,
+    IN_LIST,
+    IN_WORD,
+    Names,
+    Namespaces,
+    is_changeable,
+)
 from depgraph.torch.operator_log import addresses_of
-from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
+from depgraph.torch.unchanged import KeptWords, Versions, described, objects_as_now, tensors_as_now
 from depgraph.torch.values import (
     OF_COMPILER,
     SIMPLE,
@@ -30,6 +39,7 @@ from depgraph.torch.values import (
     hooks_on,
     is_as_it_was,
     is_simple,
+    is_strided,
     is_the_same,
     item_of,
 )
@@ -116,6 +126,7 @@ class _Check:
     """One slot, and what it must hold."""
 
     slot: Slot
+    place: str  # where what it holds can be looked at
     described: Any = None  # of a tensor: where it lies, and how
 
     def holds(self) -> bool:
@@ -171,14 +182,30 @@ class Guards:
             return not is_tensor and (is_simple(slot.value) or isinstance(slot.value, _CALLABLE))
 
         slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
+        namespaces = Namespaces()
         self._checks = [
-            _Check(slot, _described(slot.value) if isinstance(slot.value, torch.Tensor) else None)
+            _Check(
+                slot,
+                namespaces.note_slot(slot),
+                _described(slot.value) if isinstance(slot.value, torch.Tensor) else None,
+            )
             for slot in slots
         ]
         in_slots = (each for slot in slots for each in (slot.of, slot.value))
         objects = _objects_of((*bindings.roots, *in_slots))
         classes = {type(each) for each in objects}
         self._bases = {cls: cls.__mro__ for cls in classes if not is_library(cls.__module__)}
+        # What is not asked for its attributes must be what it was.
+        looked_up = [check.slot.owner for check in self._checks if check.place != ASKED]
+        known = {id(each) for each in objects}
+        for owner in {id(each): each for each in looked_up}.values():
+            cls = owner if isinstance(owner, type) else type(owner)
+            if is_changeable(cls):
+                self._bases[cls] = cls.__mro__
+            if isinstance(owner, (type, ModuleType)) or (
+                is_changeable(cls) and id(owner) not in known
+            ):
+                objects.append(owner)
         modules = [each for each in objects if isinstance(each, torch.nn.Module)]
         held = {id(slot.owner) for slot in slots}
         held |= {id(each) for module in modules for each in held_by(module)}
@@ -187,7 +214,7 @@ class Guards:
             for owner, size, path, is_needed in bindings.sizes
             if is_needed or id(owner) in held
         ]
-        self._namespaces = _namespaces(bindings, slots, objects, self._sizes)
+        self._namespaces = _namespaces(namespaces, bindings, slots, objects, self._sizes)
         self._ordered = [
             Names.in_order(owner, path)
             for owner, _, path, is_needed in self._sizes
@@ -296,22 +323,22 @@ class Guards:
         tensors: dict[int, Any] = {}  # a parameter stands in its module and in an optimizer
         for check in self._checks:
             slot = check.slot
-            if not _is_in_dictionary(slot):
-                look.test_slot(slot)
+            if check.place != IN_DICTIONARY:
+                look.test_slot(slot, check.place)
             if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = slot.value
-                if not _is_strided(slot.value):
+                if not is_strided(slot.value):
                     look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
         for owner, size, _, _ in self._sizes:
             look.test_size(owner, size)
         for names in self._ordered:
             look.test(f"not {look.name_of(names)}.changed()")
-        look.counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
+        look.test_hooks()
         for cls, bases in self._bases.items():
-            look.test(f"{look.name_of(cls)}.__mro__ is {look.name_of(bases)}")
+            look.test_bases(cls, bases)
         for owner, copy, _ in self._contents:
             look.test_content(owner, copy)
-        as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
+        as_now = self._are_objects_as_then, tensors_as_now([*filter(is_strided, tensors.values())])
         for each in as_now:
             look.test(f"{look.name_of(each)}()")
         self._fast = look.function()
@@ -322,7 +349,8 @@ class _Look:
     """A function in the making that tells whether all of some tests hold."""
 
     def __init__(self) -> None:
-        self.counted: list[tuple[Any, int]] = []  # what has a size, and this size
+        self._words = KeptWords()
+        self._counted: list[tuple[Any, int]] = []  # what has a size, and this size
         self._tests: list[str] = []
         self._held: dict[str, Any] = {}
         self._names: dict[int, str] = {}
@@ -341,9 +369,28 @@ class _Look:
         if type(owner) is dict:
             return
         if type(owner).__len__ is container_of(owner).__len__:
-            self.counted.append((owner, size))
+            self.test_count(owner, size)
         else:
             self.test(f"count_of({self.name_of(owner)}) == {size}")
+
+    def test_count(self, owner: Any, count: int) -> None:
+        """Test how many items something of Python has."""
+        try:
+            self._words.note_count(owner, count)
+        except LookupError:
+            self._counted.append((owner, count))
+
+    def test_hooks(self) -> None:
+        """Test how many hooks every module has."""
+        for hooks in _global_hooks():
+            self.test_count(hooks, len(hooks))
+
+    def test_bases(self, cls: type, bases: tuple[type, ...]) -> None:
+        """Test whether a class has its bases."""
+        try:
+            self._words.note_value(cls, "__mro__", bases)
+        except LookupError:
+            self.test(f"{self.name_of(cls)}.__mro__ is {self.name_of(bases)}")
 
     def test_content(self, owner: Any, copy: Any) -> None:
         """Test whether a set, queue or array has what its copy has; most sets have nothing."""
@@ -351,30 +398,40 @@ class _Look:
         if type(owner) not in {set, deque}:
             self.test(f"has{has}")
             return
-        self.counted.append((owner, len(copy)))
+        self.test_count(owner, len(copy))
         if copy:
             self.test(f"all(map(is_, *{has}))")
 
-    def test_slot(self, slot: Slot) -> None:
+    def test_slot(self, slot: Slot, place: str) -> None:
         """Test whether a slot holds what it held."""
+        # What an object of C tells is another number each time, but for those that there are once.
+        is_told = slot.kind != ITEM and is_simple(slot.value)
+        with suppress(LookupError):
+            if place == IN_LIST:
+                self._words.note_item(slot.owner, slot.key, slot.value)
+                return
+            if place == IN_WORD and (
+                not is_told or slot.value is None or slot.value is True or slot.value is False
+            ):
+                self._words.note_value(slot.owner, slot.key, slot.value)
+                return
         owner, value = self.name_of(slot.owner), self.name_of(slot.value)
         if slot.kind == CALLED:
-            place = f"{owner}.{slot.key}()"
+            where = f"{owner}.{slot.key}()"
         elif slot.kind != ITEM:
-            place = f"{owner}.{slot.key}"
+            where = f"{owner}.{slot.key}"
         else:
             key = repr(slot.key) if type(slot.key) in {str, int} else self.name_of(slot.key)
             is_own = type(slot.owner).__getitem__ is not container_of(slot.owner).__getitem__
-            place = f"item_of({owner}, {key})" if is_own else f"{owner}[{key}]"
-        # What an object of C tells is another number each time.
-        is_told = slot.kind != ITEM and is_simple(slot.value)
-        self.test(f"same({place}, {value})" if is_told else f"{place} is {value}")
+            where = f"item_of({owner}, {key})" if is_own else f"{owner}[{key}]"
+        self.test(f"same({where}, {value})" if is_told else f"{where} is {value}")
 
     def function(self) -> Callable[[], bool]:
         held = {
             **self._held,
-            "counted": [owner for owner, _ in self.counted],
-            "sizes": [size for _, size in self.counted],
+            "counted": [owner for owner, _ in self._counted],
+            "sizes": [size for _, size in self._counted],
+            "are_words_as_then": self._words.as_then(),
             "same": is_the_same,
             "is_": is_,
             "has": is_as_it_was,
@@ -382,7 +439,9 @@ class _Look:
             "count_of": count_of,
             "item_of": item_of,
         }
-        tests = "\n        and ".join(["[*map(len, counted)] == sizes", *self._tests])
+        tests = "\n        and ".join(
+            ["are_words_as_then()", "[*map(len, counted)] == sizes", *self._tests]
+        )
         # Globals: a frame of hundreds of variables may need memory of its own in each call.
         exec(f"def look():\n    return (\n        {tests}\n    )\n", held)  # noqa: S102 - names made here
         look: Callable[[], bool] = held["look"]
@@ -404,15 +463,14 @@ def _objects_of(things: Sequence[Any]) -> list[Any]:
 
 
 def _namespaces(
+    found: Namespaces,
     bindings: Bindings,
     slots: Sequence[Slot],
     objects: Sequence[Any],
     sizes: Sequence[tuple[Any, int, str, bool]],
 ) -> list[Names]:
     """Return what dictionaries must hold: of objects, their classes, modules, and others."""
-    found = Namespaces()
     for slot in filter(_is_in_dictionary, slots):
-        found.of(slot.owner).note(slot.key, slot.path)
         for key in OF_MODULES if isinstance(slot.of, torch.nn.Module) else ():
             if vars(slot.of).get(key) is slot.owner:
                 found.of(vars(slot.of)).note(key, slot.path)
@@ -438,11 +496,7 @@ def _namespaces(
 
 def _described(tensor: Any) -> Any:
     """Return where a tensor lies, and what decides what operators do with it."""
-    return described(tensor) if _is_strided(tensor) else addresses_of(tensor)
-
-
-def _is_strided(tensor: Any) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
+    return described(tensor) if is_strided(tensor) else addresses_of(tensor)
 
 
 def _address_of_array(owner: Any) -> int:

@@ -6,17 +6,29 @@ import builtins
 import gc
 import inspect
 import types
+import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from depgraph.torch.bindings import ATTRIBUTE, ITEM
 from depgraph.torch.executed import function_in, globals_in, is_library, names_in
+from depgraph.torch.unchanged import WORDS
 from depgraph.torch.values import count_of, is_the_same, iterated
 
+if TYPE_CHECKING:
+    from depgraph.torch.bindings import Slot
+
+# Where what a slot holds can be looked at; `ASKED`: nobody knows but the object.
+IN_DICTIONARY, IN_LIST, IN_WORD, ASKED = "dictionary", "list", "word", ""
 _ABSENT = object()
 _FUNCTIONS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.MethodType, type, staticmethod, classmethod, property,
+)  # fmt: skip
+_AS_THEY_ARE = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
 _CAN_CHANGE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class is made in Python
 _DEPTH = 4  # of modules in modules, such as torch.nn.functional
@@ -90,6 +102,29 @@ class Namespaces:
         """Return the names of a dictionary that count so far."""
         return self.found.setdefault(id(dictionary), Names(dictionary, path))
 
+    def note_slot(self, slot: Slot) -> str:
+        """Note what dictionaries tell of a slot; return where what it holds can be looked at."""
+        owner, key = slot.owner, slot.key
+        if slot.kind == ITEM:
+            if type(owner) is types.MappingProxyType:
+                owner = gc.get_referents(owner)[0]
+            if type(owner) is not dict:
+                return IN_LIST if type(owner) is list else ASKED
+            self.of(owner).note(key, slot.path)
+            return IN_DICTIONARY
+        if slot.kind != ATTRIBUTE:
+            return IN_WORD if type(owner) is weakref.ref else ASKED
+        if type(owner) is types.ModuleType and vars(owner).get(key, _ABSENT) is slot.value:
+            self.of(vars(owner), owner.__name__).note(key, slot.path)
+            return IN_DICTIONARY
+        if not _is_looked_up(owner, key, slot.value):
+            return ASKED
+        for each in _classes_of(owner if isinstance(owner, type) else type(owner)):
+            names = self.of(_dictionary_of(each), each.__qualname__)
+            names.note(key, slot.path)
+            names.note("__getattribute__")
+        return IN_DICTIONARY if isinstance(owner, type) else IN_WORD
+
     def note_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
         """Note which functions of which modules code reads that ran with some globals."""
         read = names_in(code)
@@ -139,7 +174,7 @@ class Namespaces:
         """Note the functions of a class that ran or may, and what it might hide of its bases."""
         names = (read if isinstance(read, frozenset) else frozenset()) | _BY_SYNTAX
         for each in _classes_of(cls):
-            mine = gc.get_referents(vars(each))[0]
+            mine = _dictionary_of(each)
             of_class = self.of(mine, each.__qualname__)
             for name, value in mine.items():
                 is_read = name in names and isinstance(value, _FUNCTIONS)
@@ -149,8 +184,40 @@ class Namespaces:
                 of_class.note(name)
 
 
+def _is_looked_up(owner: Any, key: str, value: Any) -> bool:
+    """Tell whether a class has an attribute in its dictionary, or an object in one of its words."""
+    cls = type(owner)
+    found = _in_classes(cls, key)
+    if isinstance(owner, type):
+        mine = _in_classes(owner, key)
+        is_itself = isinstance(mine, _AS_THEY_ARE) or not hasattr(type(mine), "__get__")
+        is_usual = _in_classes(cls, "__getattribute__") is vars(type)["__getattribute__"]
+        return is_usual and is_itself and found is _ABSENT and mine is value
+    if not is_changeable(cls):
+        return key in WORDS.get(cls, ())
+    is_usual = _in_classes(cls, "__getattribute__") is vars(object)["__getattribute__"]
+    is_slot = isinstance(found, types.MemberDescriptorType)
+    return is_usual and is_slot and "__slots__" in vars(found.__objclass__)
+
+
+def _in_classes(cls: type, key: str) -> Any:
+    """Return what a class or one of its bases has under a name."""
+    return next((vars(each)[key] for each in cls.__mro__ if key in vars(each)), _ABSENT)
+
+
+def _dictionary_of(cls: type) -> dict[str, Any]:
+    """Return the dictionary of a class itself, whose version changes with it."""
+    found: dict[str, Any] = gc.get_referents(vars(cls))[0]
+    return found
+
+
+def is_changeable(cls: type) -> bool:
+    """Tell whether a class can change, as those can that are made in Python."""
+    return bool(cls.__flags__ & _CAN_CHANGE)
+
+
 def _classes_of(cls: type) -> Iterator[type]:
     """Yield a class, its bases, and their classes, as far as they can change."""
     for each in (*inspect.getmro(cls), *inspect.getmro(type(cls))):
-        if each.__flags__ & _CAN_CHANGE:
+        if is_changeable(each):
             yield each

@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
 from depgraph.torch.arguments import is_dense
 from depgraph.torch.guards import WarnOnce
+from depgraph.torch.nesting import Nesting
+from depgraph.torch.values import is_strided
 
 if TYPE_CHECKING:
     from depgraph.apply.applied import Applied
@@ -27,7 +28,6 @@ _RETURN_THEMSELVES = frozenset(
     type
     """.split()  # noqa: SIM905 - easier to read
 )
-_FEW = 3  # tensors: of more, one kernel copies all
 _CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
 )  # fmt: skip
@@ -50,7 +50,8 @@ class Outputs:
         copy: Callable[[int, int, int, int], int] | None = None,  # the driver's, twice as quick
     ) -> None:
         device = arguments.device if device is None else device
-        self._leaves, self._tree = pytree.tree_flatten(outputs)
+        self._nesting = Nesting(outputs)
+        self._leaves = self._nesting.leaves
         of_argument = {
             buffer.untyped_storage().data_ptr(): number
             for number, buffer in enumerate(arguments.buffers)
@@ -69,7 +70,7 @@ class Outputs:
                     )
                 self._of_argument.append(None)
                 continue
-            if leaf.layout is not torch.strided or leaf.is_nested or leaf.device != device:
+            if not is_strided(leaf) or leaf.device != device:
                 raise ApplyError(
                     "the function returns a tensor that is not strided or not on the GPU",
                     "return its parts",
@@ -103,7 +104,7 @@ class Outputs:
 
     def not_copied(self) -> Any:
         """Return the tensors that the next run overwrites."""
-        return pytree.tree_unflatten(list(self._leaves), self._tree)
+        return self._nesting.filled(self._leaves)
 
     def _copied(self, tensor: Any, stream: int) -> Any:
         size = self._dense.get(id(tensor))
@@ -120,10 +121,9 @@ class Outputs:
             return self._copied(self._leaves[0], stream)
         made = list(self._leaves)
         alone = [group[0] for group in self._groups if len(group) == 1]
-        if len(alone) <= _FEW:
-            for number in alone:
-                made[number] = self._copied(made[number], stream)
-        else:
+        if len(alone) == 1:
+            made[alone[0]] = self._copied(made[alone[0]], stream)
+        elif alone:
             copies = [torch.empty_like(made[i]) for i in alone]
             torch._foreach_copy_(copies, [made[i] for i in alone])  # one kernel for many
             for number, copy in zip(alone, copies, strict=True):
@@ -134,7 +134,7 @@ class Outputs:
         for number, argument in enumerate(self._of_argument):
             if argument is not None:
                 made[number] = _same_view(self._leaves[number], arguments[argument])
-        return pytree.tree_unflatten(made, self._tree)
+        return self._nesting.filled(made)
 
     @staticmethod
     def _copy_together(group: Sequence[int], made: list[Any]) -> None:

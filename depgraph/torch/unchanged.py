@@ -10,22 +10,31 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.torch.unchanged_jit import comparisons
+from depgraph.torch.unchanged_jit import ANYWHERE, comparisons
 
 if TYPE_CHECKING:
     from depgraph.torch.namespaces import Names
+    from depgraph.torch.unchanged_jit import Words
 
 _WORD = 8  # bytes
 _HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: the address stands before the object
 _BEFORE = 4  # words
 _NO_VERSIONS = 3, 14  # from this Python on
 _TRIALS = 64
+WORDS = {
+    CellType: {"cell_contents"}, FunctionType: {"__code__", "__defaults__", "__kwdefaults__"},
+    property: {"fget", "fset", "fdel", "__doc__"}, classmethod: {"__func__", "__wrapped__"},
+}  # fmt: skip
+_COUNTED = list, set, deque, dict, OrderedDict
+_COUNTS = 37, 101  # items: numbers that nothing else in a container is
 
 
 def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
@@ -35,13 +44,28 @@ def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
     conjugated or negated.
     """
     kept, then = [*tensors], [*map(described, tensors)]
+    objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
     try:
-        is_same = _compiled(tensors)
-        if is_same():
-            return is_same
+        are_same = _compiled(tensors, [tensor.data_ptr() for tensor in tensors])
+        if are_same(objects):
+            return lambda _kept=kept: are_same(objects)  # type: ignore[misc]
     except Exception:  # noqa: BLE001, S110 - another PyTorch, Python or numba: Python can tell
         pass
     return lambda: [*map(described, kept)] == then
+
+
+def tensors_like(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
+    """Return what tells whether as many other things are such tensors, wherever they lie.
+
+    Where it says no, they may be all the same: it only knows what compiled code can tell.
+    """
+    if not tensors:
+        return lambda _: True
+    try:
+        are_same = _compiled(tensors, [ANYWHERE] * len(tensors))
+    except Exception:  # noqa: BLE001 - another PyTorch, Python or numba
+        return lambda _: False
+    return lambda given: are_same(np.fromiter(map(id, given), np.int64, len(tensors)))
 
 
 def described(tensor: Any) -> tuple[Any, ...]:
@@ -84,6 +108,112 @@ def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
     return are_others
 
 
+class KeptWords:
+    """Words of Python's objects, and whether they are what they were; LookupError where none is."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int]] = []  # address; place in the list there; value
+        self._kept: list[Any] = []  # nobody else may get their addresses
+        self._is_compiled = _is_compiled()
+
+    def _note(self, owner: Any, value: Any, place: int, word: int, item: int = -1) -> None:
+        address = id(owner) + place
+        now = ctypes.c_int64.from_address(address).value
+        if not self._is_compiled or (item < 0 and now != word):
+            raise LookupError
+        self._kept += owner, value
+        self._rows.append((address, item, word))
+
+    def note_value(self, owner: Any, key: str, value: Any) -> None:
+        """Note the word of an object that holds a value."""
+        place = _place_in(type(owner)).get(key)  # type: ignore[arg-type]
+        if place is None:  # it must be the only one that holds it
+            place = _place_of([owner], lambda _: id(value))
+        self._note(owner, value, place, id(value))
+
+    def note_item(self, owner: list[Any], item: int, value: Any) -> None:
+        """Note what a list has in a place."""
+        self._note(owner, value, _place_of_items(), id(value), item)
+
+    def note_count(self, owner: Any, count: int) -> None:
+        """Note how many items a container of Python has."""
+        place = _place_of_count(type(owner))  # type: ignore[arg-type]
+        self._note(owner, None, place, count)
+
+    def as_then(self) -> Callable[[], bool]:
+        """Return what tells whether all are what they were when they were noted."""
+        if not self._rows:
+            return lambda: True
+        are_other = comparisons().are_other
+        addresses, items, values = np.array(self._rows, dtype=np.int64).T.copy()
+        return lambda _kept=self._kept: not are_other(addresses, items, values)  # type: ignore[misc]
+
+
+@cache
+def _is_compiled() -> bool:
+    try:
+        comparisons()
+    except Exception:  # noqa: BLE001 - another PyTorch, Python or numba
+        return False
+    return True
+
+
+def _probe(one: Any = None, *, two: Any = None) -> tuple[Any, Any]:
+    """Have a word for each attribute of a function."""
+    return one, two
+
+
+@cache
+def _place_in(cls: type) -> dict[str, int]:
+    """Return how many bytes into an object of a class of Python its attributes stand."""
+    made = {
+        property: property(lambda _: 0, lambda _, __: None, lambda _: None, "all differ"),
+        type(_probe): _probe,
+    }.get(cls)
+    return (
+        {}
+        if made is None
+        else {
+            key: _place_of([made], lambda made, key=key: id(getattr(made, key)))  # type: ignore[misc]
+            for key in WORDS[cls]
+        }
+    )
+
+
+@cache
+def _place_of_count(kind: Any) -> int:
+    """Return how many bytes into a container of Python the number of its items stands."""
+    if kind not in _COUNTED:
+        raise LookupError
+    places = set(range(kind.__basicsize__ // _WORD))
+    for count in _COUNTS:  # one less than there were: some count what is gone, too
+        numbers = range(count + 1)
+        made = kind.fromkeys(numbers) if issubclass(kind, dict) else kind(numbers)
+        made.popitem() if issubclass(kind, dict) else made.pop()
+        words = _words_of(made)
+        places = {at for at in places if words[at] == count}
+    if len(places) != 1:
+        raise LookupError
+    return places.pop() * _WORD
+
+
+@cache
+def _place_of_items() -> int:
+    """Return how many bytes into a list the address of its items stands, behind their number."""
+    behind = _place_of_count(list) + _WORD
+    kept = list((object(), object()))  # noqa: C410 - with no room for more
+    at = _words_of(kept)[behind // _WORD]
+    if kept.__sizeof__() != list.__basicsize__ + _WORD * len(kept) or not at:
+        raise LookupError
+    if [*(ctypes.c_int64 * len(kept)).from_address(at)] != [*map(id, kept)]:
+        raise LookupError
+    return behind
+
+
+def _words_of(thing: Any) -> Any:
+    return (ctypes.c_int64 * (type(thing).__basicsize__ // _WORD)).from_address(id(thing))
+
+
 class Versions:
     """Tells what dictionaries hold other things than they did; looks at those that changed."""
 
@@ -114,13 +244,11 @@ def _version_place() -> int:
     """Return how many bytes into a dictionary its version stands; 0 if there is none."""
     if sys.version_info >= _NO_VERSIONS:
         return 0
-    try:
-        comparisons()
-    except Exception:  # noqa: BLE001 - another PyTorch, Python or numba
+    if not _is_compiled():
         return 0
     thing = _Tried()
     mine = vars(thing)
-    words = (ctypes.c_int64 * (dict.__basicsize__ // _WORD)).from_address(id(mine))
+    words = _words_of(mine)
     places = set(range(len(words)))
     # Often enough for Python to have special instructions for it.
     for number in range(_TRIALS):
@@ -165,21 +293,20 @@ def _dict_of(thing: Any) -> int:
     return id(thing.__dict__)
 
 
-def _compiled(tensors: Sequence[Any]) -> Callable[[], bool]:
+def _compiled(tensors: Sequence[Any], addresses: Sequence[int]) -> Callable[[Words], bool]:
     at_class = _place_of(tensors, _class_of)
     at_tensor = _place_of(tensors, lambda tensor: tensor._cdata)
-    differs, dtype_of = comparisons().tensors_differ, comparisons().dtype_of
-    objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
+    differs, told_of = comparisons().tensors_differ, comparisons().told_of
     facts = np.array(
         [
             (
                 id(type(tensor)),
-                tensor.data_ptr(),
+                address,
                 tensor.dim(),
-                dtype_of(id(tensor) + at_tensor),
                 tensor.requires_grad | tensor.is_neg() << 1 | tensor.is_conj() << 2,
+                *told_of(id(tensor) + at_tensor),
             )
-            for tensor in tensors
+            for tensor, address in zip(tensors, addresses, strict=True)
         ],
         dtype=np.int64,
     )
@@ -189,8 +316,7 @@ def _compiled(tensors: Sequence[Any]) -> Callable[[], bool]:
     )
     answer = np.zeros(1, dtype=np.int64)
     places = np.int64(at_class), np.int64(at_tensor)
-    kept = [*tensors]
-    return lambda _kept=kept: not differs(objects, *places, facts, shapes, answer)  # type: ignore[misc]
+    return lambda objects: not differs(objects, *places, facts, shapes, answer)
 
 
 def _place_of(things: Sequence[Any], value_of: Callable[[Any], int]) -> int:

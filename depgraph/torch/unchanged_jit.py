@@ -19,19 +19,23 @@ if TYPE_CHECKING:
 
 # C functions that libtorch keeps stable (torch/csrc/inductor/aoti_torch/c/shim.h), and three of
 # C++, by their names in the library: of `at::native` and of `c10::TensorImpl`.
-_OF_A_HANDLE = ("data_ptr", "dim", "dtype", "sizes", "strides")
+_OF_A_HANDLE = (
+    "data_ptr", "dim", "dtype", "layout", "device_type", "device_index", "sizes", "strides",
+)  # fmt: skip
+ANYWHERE = -1  # an address that no tensor has
 _IS_NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"
 _IS_CONJUGATED = "_ZN2at6native7is_conjERKNS_6TensorE"
 _REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
-_DTYPE_MASK = 0xFFFFFFFF
+_LOW = 0xFFFFFFFF
 
 
 class Comparisons(NamedTuple):
     """The compiled functions."""
 
     first_moved: Callable[..., int]
+    are_other: Callable[..., bool]
     tensors_differ: Callable[..., bool]
-    dtype_of: Callable[[int], int]
+    told_of: Callable[[int], tuple[int, ...]]
 
 
 @cache
@@ -51,7 +55,7 @@ def comparisons() -> Comparisons:
         found.restype, found.argtypes = result, takes
         return found
 
-    data_ptr, dim, dtype, sizes, strides = (
+    data_ptr, dim, dtype, layout, device, index, sizes, strides = (
         function(of_torch, f"aoti_torch_get_{name}", ctypes.c_int32, address, address)
         for name in _OF_A_HANDLE
     )
@@ -77,6 +81,18 @@ def comparisons() -> Comparisons:
         return -1
 
     @numba.njit  # type: ignore[untyped-decorator]
+    def are_other(addresses: Words, items: Words, values: Words) -> bool:
+        for i in range(addresses.size):
+            word = words_at(addresses[i])[0]
+            if items[i] >= 0:
+                if words_at(addresses[i] - 8)[0] <= items[i]:  # a list has fewer
+                    return True
+                word = words_at(word)[items[i]]
+            if word != values[i]:
+                return True
+        return False
+
+    @numba.njit  # type: ignore[untyped-decorator]
     def differs(
         objects: Words, at_class: int, at_tensor: int, facts: Words, shapes: Words, answer: Words
     ) -> bool:
@@ -86,15 +102,18 @@ def comparisons() -> Comparisons:
             tensor = objects[i] + at_tensor
             if words_at(objects[i] + at_class)[0] != facts[i, 0]:
                 return True
-            if data_ptr(tensor, told) or answer[0] != facts[i, 1]:
+            if facts[i, 1] != ANYWHERE and (data_ptr(tensor, told) or answer[0] != facts[i, 1]):
                 return True
             if dim(tensor, told) or answer[0] != facts[i, 2]:
                 return True
-            if dtype(tensor, told) or answer[0] & _DTYPE_MASK != facts[i, 3]:
-                return True
+            for get, place in ((dtype, 4), (layout, 5), (device, 6), (index, 7)):
+                if place > 4 and facts[i, 1] != ANYWHERE:
+                    continue  # what lies where it lay is on the same device
+                if get(tensor, told) or answer[0] & _LOW != facts[i, place]:
+                    return True
             bits = np.int64(requires_grad(words_at(tensor)[0]))
             bits |= np.int64(is_negated(tensor)) << 1 | np.int64(is_conjugated(tensor)) << 2
-            if bits != facts[i, 4]:
+            if bits != facts[i, 3]:
                 return True
             for get in (sizes, strides):
                 if get(tensor, told):
@@ -106,9 +125,13 @@ def comparisons() -> Comparisons:
                 at += facts[i, 2]
         return False
 
-    def dtype_of(tensor: int) -> int:
-        told = ctypes.c_int32()
-        dtype(tensor, ctypes.addressof(told))
-        return told.value
+    def told_of(tensor: int) -> tuple[int, ...]:
+        told = ctypes.c_uint32()
 
-    return Comparisons(first_moved, differs, dtype_of)
+        def answer(get: Any) -> int:
+            get(tensor, ctypes.addressof(told))
+            return told.value
+
+        return answer(dtype), answer(layout), answer(device), answer(index)
+
+    return Comparisons(first_moved, are_other, differs, told_of)

@@ -100,6 +100,11 @@ def state_of_generator(value: Any) -> Any:
     return None
 
 
+def is_strided(tensor: Any) -> bool:
+    """Tell whether a tensor is one piece of memory, gone through in strides."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def hooks_on(owner: Any) -> tuple[Any, ...]:
     """Return what tells the hooks of a module, tensor or optimizer from others."""
     if isinstance(owner, torch.Tensor):

@@ -1247,6 +1247,80 @@ def recurrent_nets():
 
 
 @program
+def nested_arguments_of_many_types():
+    """Whose keys decide what is done: other keys, and other orders of them, are other calls."""
+    net = branches(4)
+
+    def run(x, more, flags=()):
+        found = [b(x) * more["scale"][i] for i, b in enumerate(net)]
+        for place, (name, rows) in enumerate(more["rows"].items()):
+            picked = found[place][rows].masked_fill(more["mask"], 0)
+            found.append(picked * (2 if name is True else 1))
+        return {"all": torch.cat(found), "flags": len(flags)}
+
+    def given(seed, a="a", b="b"):
+        rows = {name: torch.arange(16).cuda().roll(seed + n) for n, name in enumerate((a, b))}
+        mask = numbers(16, 128, seed=seed) > 0
+        more = {"scale": numbers(4, seed=seed).half(), "rows": rows, "mask": mask}
+        return numbers(16, 128, seed=seed), more, (None, [])
+
+    def by_number(seed, a):
+        return given(seed, a, 7)
+
+    fast = parallel(run, given(0), name="run")
+    compare(fast, run, [given(i) for i in range(3)])
+    compare(fast, run, [given(3, "b", "a"), given(4, "a", "c"), given(5)])
+    counted = parallel(run, by_number(0, 1), name="run")
+    compare(counted, run, [by_number(1, 1), by_number(2, True), by_number(3, 1.0)])
+    return fast
+
+
+@program
+def what_is_never_asked_changes():
+    """Let a class, a slot, a list and a closure hold other tensors from one call to the next."""
+    net = branches(4)
+
+    class Held:
+        __slots__ = ("gain",)
+
+    class Base:
+        shift = torch.ones(128, device="cuda")
+
+    class Derived(Base):
+        pass
+
+    held, items, power = Held(), [torch.ones(128, device="cuda") for _ in range(4)], 2.0
+    held.gain = torch.ones(128, device="cuda")
+
+    def run(x):
+        found = [
+            b(x) * held.gain * item + Derived.shift for b, item in zip(net, items, strict=True)
+        ]
+        return torch.stack(found).pow(power)
+
+    fast, x = parallel(run, numbers(16, 128), name="run"), numbers(16, 128, seed=2)
+    three = torch.full((128,), 3.0, device="cuda")
+
+    def change_power():
+        nonlocal power
+        power = 3.0
+
+    before = held.gain, items[2]
+    for change, undo in (
+        (lambda: setattr(held, "gain", three), lambda: setattr(held, "gain", before[0])),
+        (lambda: items.__setitem__(2, three), lambda: items.__setitem__(2, before[1])),
+        (items.reverse, items.reverse),
+        (lambda: setattr(Derived, "shift", three), lambda: delattr(Derived, "shift")),
+        (change_power, lambda: None),
+    ):
+        compare(fast, run, [(x,)])
+        change()
+        compare(fast, run, [(x,), (x * 2,)])
+        undo()
+    return fast
+
+
+@program
 def hardly_any_memory():
     net = branches(8, 4, 256)
     run = lambda x: torch.stack([b(x) for b in net])

@@ -282,3 +282,38 @@ def test_arguments_by_name_are_told_from_others_in_any_case():
     ]
     for args, keywords, said in others:
         assert arguments.matched(args, keywords)[1] == said
+
+
+H, B, N = X.half(), X > 4, X.long()
+PARAMETER = torch.nn.Parameter(X.clone())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (X, N),
+        (X, N.t(), H, B, torch.tensor(2), torch.tensor(2.5)),  # no words fit all of them
+        (C, X, N[:, ::2], N[:0], torch.tensor(True)),
+        (PARAMETER, N, C.double() if C.is_floating_point() else C.to(torch.cdouble)),
+        (torch.zeros(1 << 20), torch.arange(1 << 20), B),  # too much to be copied as bytes
+        (X.expand(2, 3, 4), X[None, ::2], N),
+        (torch.tensor(3.0), torch.tensor(4)),
+    ],
+)
+def test_tensors_of_many_types_are_copied_together(given):
+    others = [
+        (t.flip(0) if t.dim() else torch.zeros_like(t)).requires_grad_(t.requires_grad)
+        for t in given
+    ]
+    others = [
+        t.detach().as_strided_(t.shape, t.stride())
+        if t.stride() == like.stride()
+        else torch.empty_strided(like.shape, like.stride(), dtype=t.dtype).copy_(t)
+        for t, like in zip(others, own_copies(given), strict=True)
+    ]
+    made = arguments(*given)
+    for leaves in (others, list(given)):
+        made.copy_in(leaves)
+        for buffer, leaf in zip(made.buffers, leaves, strict=True):
+            assert torch.equal(buffer, leaf)
+            assert buffer.requires_grad or not buffer._base

@@ -72,6 +72,15 @@ def test_names_nested_arguments_and_values_are_told_apart(on_demand, made):
     assert made[3] == ((X,), {"mask": X})
 
 
+def test_tensors_that_are_not_strided_are_of_one_kind(on_demand, made):
+    fast = on_demand(twice)
+    sparse = torch.diag(X).to_sparse()
+    with pytest.warns(RuntimeWarning, match="argument 0 is no strided tensor"):
+        assert torch.equal(fast(sparse).to_dense(), torch.diag(X) * 2)
+    assert torch.equal(fast(sparse * 3).to_dense(), torch.diag(X) * 6)
+    assert len(made) == 1
+
+
 def test_one_tensor_given_twice_is_another_kind(on_demand, made):
     fast = on_demand(lambda x, y: x * 2 if x is y else x + y)
     for _ in range(2):

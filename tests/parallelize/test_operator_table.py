@@ -352,6 +352,8 @@ OTHERS = {
     "reflection_pad2d": lambda: with_gradients(lambda x: F.pad(x, (1, 1, 1, 1), "reflect"), (1, 2, 4, 4)),
     "reflection_pad2d_backward": lambda: with_gradients(
         lambda x: F.pad(x, (1, 1, 1, 1), "reflect"), (1, 2, 4, 4)),
+    "_cudnn_rnn": on_gpu(lambda: torch.nn.LSTM(8, 16, 2, bidirectional=True, device=DEVICE)(
+        tensors((5, 3, 8))[0])),
     "cudnn_batch_norm": on_gpu(lambda: A.cudnn_batch_norm(
         *tensors((2, 4, 5, 5), *[(4,)] * 4), True, 0.1, 1e-5)),
     "cudnn_batch_norm_backward": on_gpu(lambda: with_gradients(
