@@ -86,9 +86,8 @@ class Kernel:
         """Return the rows of launches, with more columns; what those do not count is 0."""
         same = columns_of(launches, _OF_LAUNCH)
         sizes = zip(*((*each.grid, *each.block) for each in launches), strict=True)
-        same |= zip(_SIZES, sizes, strict=False)
         same["active_blocks"] = same["blocks"]
-        return rows_of(cls, {**same, **columns})
+        return rows_of(cls, {**same, **dict(zip(_SIZES, sizes, strict=False)), **columns})
 
     @property
     def grid(self) -> tuple[int, int, int]:

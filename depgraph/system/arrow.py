@@ -99,9 +99,9 @@ def to_list(column: pa.ChunkedArray) -> list[Any]:
     """Return a column as Python objects; of one type, and none of them null, in less time."""
     if column.null_count == len(column):
         return [None] * len(column)
-    if column.null_count or not pa.types.is_primitive(column.type):
-        return column.to_pylist()
-    return to_numpy(column).tolist()
+    is_plain = not column.null_count and pa.types.is_primitive(column.type)
+    values: list[Any] = to_numpy(column).tolist() if is_plain else column.to_pylist()
+    return values
 
 
 def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:
