@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # run by -m
 
 import against_dataframes
+import against_hta
 import bound_speed
 import contention_speed
 import extract_speed
@@ -31,6 +32,7 @@ _PROGRAMS = {
     "contention_speed": contention_speed,
     "growth": growth,
     "against_dataframes": against_dataframes,
+    "against_hta": against_hta,
 }
 
 

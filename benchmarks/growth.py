@@ -1,10 +1,11 @@
 """Measure how time and memory of extract and bound grow, and the longest path against networkx.
 
 With the size of a log, the kernels of a described program, the blocks of a recording and of a
-graph; and how long a log takes on more cores, or with more workers of dask. Times are of
-processors, beyond those of the smallest input of its kind: what a process takes to start does not
-grow. The longest path of the same blocks is found by depgraph, in memory and in one thread, and by
-``networkx.dag_longest_path_length``; both must say the same.
+graph (as many as memory has room for); and how long a log takes on 1, 2, 4 ... cores, or with as
+many workers of dask, where that is installed. Times are of processors, beyond those of the smallest
+input of its kind: what a process takes to start does not grow. The longest path of the same blocks
+is found by depgraph, in memory and in one thread, and by ``networkx.dag_longest_path_length``; both
+must say the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bound_speed import kernel_graph, local_graph, write_graph
@@ -21,10 +23,11 @@ from make_large_log import make_large_log
 from make_recording import make_recording
 from measure import DEPGRAPH, Run, available_cores, run, run_together
 
+from depgraph.system.memory import default_limit
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from depgraph.graph.block_graph import BlockGraph
@@ -32,10 +35,10 @@ if TYPE_CHECKING:
 TITLE = "Growth"
 
 _LOG_BYTES = 100 * MB, 1000 * MB, 10_000 * MB
-_LOG_FOR_CORES = 1000 * MB
 _KERNELS = 10**2, 10**3, 10**4, 10**5
 _LAYERS = 1, 4, 12
-_BLOCKS = 10**4, 10**5, 10**6
+_BLOCKS = 10**4, 10**5, 10**6, 10**7
+_OF_A_BLOCK = 1500  # bytes, and of its ten edges: while they are made and in `bound`
 _IN_NETWORKX = 10**4, 10**5  # blocks; ten times as many take networkx 10 GB
 _BLOCKS_A_KERNEL = 4
 _KERNELS_OF_BLOCKS = 200
@@ -44,15 +47,12 @@ _KERNELS_OF_BLOCKS = 200
 def measure(chosen: Options) -> Iterator[Figure]:
     """Yield all figures of this program."""
     yield from _of_logs(chosen, _LOG_BYTES[:1] if chosen.quick else _LOG_BYTES)
-    yield from _of_cores(chosen, _LOG_BYTES[0] if chosen.quick else _LOG_FOR_CORES)
+    yield from _of_cores(chosen, _LOG_BYTES[0] if chosen.quick else _LOG_BYTES[-1])
     kernels = _KERNELS[:2] if chosen.quick else _KERNELS
     yield from _of_descriptions(chosen, kernels)
     yield from _of_recordings(chosen, _LAYERS[:1] if chosen.quick else _LAYERS)
-    chains = [(n, f"{n:,} kernels in a chain", _chain(n)) for n in kernels]
-    yield from _of_bounds(chosen, chains)
-    sizes = _BLOCKS[:1] if chosen.quick else _BLOCKS
-    local = [(n, f"{n:,} blocks, {10 * n:.0e} edges", _local(n)) for n in sizes]
-    yield from _of_bounds(chosen, local)
+    yield from _of_bounds(chosen, kernels, "{:,} kernels in a chain", _chain)
+    yield from _of_blocks(chosen, _BLOCKS[:1] if chosen.quick else _BLOCKS)
     for n in _IN_NETWORKX[:1] if chosen.quick else _IN_NETWORKX:
         yield _of_networkx(_local(n))
 
@@ -63,6 +63,14 @@ def _chain(kernels: int) -> BlockGraph:
 
 def _local(blocks: int) -> BlockGraph:
     return local_graph(_KERNELS_OF_BLOCKS, blocks // _KERNELS_OF_BLOCKS)
+
+
+def _of_blocks(chosen: Options, sizes: Sequence[int]) -> Iterator[Figure]:
+    room = 2 * default_limit() // _OF_A_BLOCK
+    fit = [n for n in sizes if n <= room]
+    yield from _of_bounds(chosen, fit, "{:,} blocks, ten edges each", _local)
+    for n in sizes[len(fit) :]:
+        yield Figure(f"`bound`, {n:,} blocks, ten edges each", "not measured: too little memory")
 
 
 def _of_logs(chosen: Options, sizes: Sequence[int]) -> Iterator[Figure]:
@@ -86,8 +94,11 @@ def _of_cores(chosen: Options, wanted: int) -> Iterator[Figure]:
     assert log is not None  # noqa: S101
     make_large_log(log, large, wanted)
     out = ["-o", chosen.work / "growth.out", "--force", "-q"]
-    for cores in sorted({1, len(available_cores())}):
+    most = len(available_cores())
+    for cores in sorted({most, *(2**i for i in range(most.bit_length()))}):
         ways = {"thread": ["-j", f"{cores}"], "dask worker": ["--scheduler", f"local:{cores}"]}
+        if find_spec("distributed") is None:
+            del ways["dask worker"]
         commands = {way: [*_extract(large), *out, *more] for way, more in ways.items()}
         runs = run_together(commands, chosen.work, repeat=min(chosen.repeat, 3), cores=cores)
         for way, those in runs.items():
@@ -135,9 +146,11 @@ def _extract(log: Path) -> list[str | Path]:
     return [*DEPGRAPH, "extract", log]
 
 
-def _of_bounds(chosen: Options, graphs: Sequence[tuple[int, str, BlockGraph]]) -> Iterator[Figure]:
+def _of_bounds(
+    chosen: Options, sizes: Sequence[int], what: str, graph_of: Callable[[int], BlockGraph]
+) -> Iterator[Figure]:
     points = [(1, "", _bound(_chain(2), chosen))]
-    points += [(n, what, _bound(graph, chosen)) for n, what, graph in graphs]
+    points += [(n, what.format(n), _bound(graph_of(n), chosen)) for n in sizes]
     yield from _figures("bound", points)
 
 

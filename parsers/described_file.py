@@ -54,7 +54,9 @@ _NAMES_WIDTH = 300
 
 def dimensions(value: object) -> tuple[int, int, int]:
     """Take a size in one to three dimensions."""
-    sizes = value if isinstance(value, list) else [value]
+    if type(value) is int and 0 < value <= MOST_BLOCKS:
+        return value, 1, 1
+    sizes = value if isinstance(value, list) else []
     if not 1 <= len(sizes) <= _DIMENSIONS or not all(
         type(n) is int and 0 < n <= MOST_BLOCKS for n in sizes
     ):
@@ -87,6 +89,19 @@ class DescribedProgram(DescribedFile):
         if values.get("name", "") is None:
             values["name"] = f"{kind} {i}" if kind else self.path.stem
         return values
+
+    def columns(
+        self, kind: str, tables: Mapping[int, Any], known: Sequence[Field]
+    ) -> dict[str, list[Any]]:
+        """Return what tables of a kind, given by place, say: a list for each key."""
+        columns = _taken(list(tables.values()), known)
+        if columns is None:  # the first table that is wrong is refused
+            rows = [self.table(kind, i, content, known) for i, content in tables.items()]
+            columns = {field.key: [row[field.key] for row in rows] for field in known}
+        if "name" in columns:
+            named = zip(tables, columns["name"], strict=True)
+            columns["name"] = [f"{kind} {i}" if name is None else name for i, name in named]
+        return columns
 
     def tables(self, kind: str) -> list[Any]:
         """Return the tables of a kind."""
@@ -140,6 +155,24 @@ class DescribedProgram(DescribedFile):
             hint = f"give one of {names}" if known else f"describe it: [[{key}]]"
             self.fail(kind, i, key, found, hint)
         return known[name]
+
+
+def _taken(tables: Sequence[Any], known: Sequence[Field]) -> dict[str, list[Any]] | None:
+    """Return what is taken of tables, a list for each key; None if any of them is refused."""
+    if not all(isinstance(table, dict) for table in tables):
+        return None
+    given = set().union(*tables)
+    columns: dict[str, list[Any]] = {}
+    try:
+        for key, read, default in ((field.key, field.read, field.default) for field in known):
+            columns[key] = [default] * len(tables)
+            if key in given:
+                columns[key] = [read(t[key]) if key in t else default for t in tables]
+            if default is REQUIRED and REQUIRED in columns[key]:
+                return None
+    except ValueError:
+        return None
+    return columns if given <= columns.keys() else None
 
 
 _MOST_GROUPS = 1 << 12
@@ -226,7 +259,7 @@ def read_collective(
         WorkloadKernel(
             name=name if len(spans) == 1 else f"{name}[{number}]",
             grid=(sms, 1, 1),
-            durations=np.full(sms, time),
+            duration=time,
             stream=values["stream"],
             cuttable=False,
             collective=Collective(engine=engine, link=link.name, sms=sms, time=time),

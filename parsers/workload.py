@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -45,6 +44,7 @@ from depgraph.system.described import (
     whole,
 )
 from depgraph.system.limits import LARGEST_ID
+from depgraph.system.rows import rows_of
 from depgraph.trace.records import PROGRAMMATIC
 
 if TYPE_CHECKING:
@@ -74,11 +74,20 @@ def _pattern(value: object) -> str:
     return value
 
 
+def _times(value: object) -> float | list[Any]:
+    if isinstance(value, list):
+        return value  # looked at when it is known how many there must be
+    try:
+        return TIME(value)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise ValueError(f"{error}, or a list of them") from None
+
+
 KERNEL = (
     NAME,
     Field("grid", dimensions, "grid size", "blocks", REQUIRED),
     BLOCK,
-    Field("duration", anything, "of a block, or a list, one for each", default=REQUIRED),
+    Field("duration", _times, "of a block, or a list, one for each", default=REQUIRED),
     *OF_AN_SM,
     STREAM,
     Field("cuttable", flag, "whether Stream-K may cut its blocks; by default by the name"),
@@ -116,14 +125,8 @@ class _WorkloadReader(DescribedProgram):
             self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
         links = read_links(self)
         kernels, places_of = self._kernels(tables, links, values["unit"])
+        dependences = self._dependences(kernels, places_of)
         place_of = {name: places[0] for name, places in places_of.items()}
-        dependences = [
-            (i, between)
-            for i, table in enumerate(self.tables("dependence"))
-            for between in self._dependences(
-                i, table, self._dependence(i, table, place_of), kernels, places_of
-            )
-        ]
         launches = read_launches(self, kernels, place_of)
         metadata = {
             "sources": [describe_source(self.path)],
@@ -147,16 +150,23 @@ class _WorkloadReader(DescribedProgram):
         self, tables: list[Any], links: dict[str, Link], unit: str
     ) -> tuple[list[WorkloadKernel], dict[str, range]]:
         """Return the kernels, and where those of each table stand among them."""
+        computing = {
+            i: table
+            for i, table in enumerate(tables)
+            if not isinstance(table, dict) or table.get("kind", "kernel") == "kernel"
+        }
+        of_table = dict(zip(computing, self._computing(computing), strict=True))
         kernels: list[WorkloadKernel] = []
         places_of: dict[str, range] = {}
         taken: set[str] = set()
         for i, table in enumerate(tables):
-            if isinstance(table, dict) and table.get("kind", "kernel") != "kernel":
-                parts = read_collective(self, i, table, links, unit)
+            if i in of_table:
+                parts = [of_table[i]]
+                name = parts[0].name
             else:
-                parts = [self._kernel(i, table)]
-            name = table.get("name", f"kernel {i}")
-            for given in {name, *(part.name for part in parts)}:
+                parts = read_collective(self, i, table, links, unit)
+                name = table.get("name", f"kernel {i}")
+            for given in {name, *(part.name for part in parts)} if len(parts) > 1 else (name,):
                 if given in taken:
                     found = f"a second kernel called {show_value(given)}"
                     self.fail("kernel", i, "name", found, "name it apart")
@@ -165,48 +175,45 @@ class _WorkloadReader(DescribedProgram):
             kernels += parts
         return kernels, places_of
 
-    def _kernel(self, i: int, table: dict[str, Any]) -> WorkloadKernel:
-        values = self.table("kernel", i, table, KERNEL)
-        del values["kind"]
-        self.check_threads(i, values["block"])
-        blocks = prod(values["grid"])
-        self.count_blocks(i, "grid", blocks)
-        durations = self.column("kernel", i, "duration", values.pop("duration"), blocks, TIME)
-        return WorkloadKernel(durations=durations, **values)
+    def _computing(self, tables: dict[int, Any]) -> list[WorkloadKernel]:
+        columns = self.columns("kernel", tables, KERNEL)
+        blocks = list(map(prod, columns["grid"]))
+        durations = zip(tables, columns["duration"], blocks, strict=True)
+        for i, block, n in zip(tables, columns["block"], blocks, strict=True):
+            self.check_threads(i, block)
+            self.count_blocks(i, "grid", n)
+        columns["duration"] = [
+            self.column("kernel", i, "duration", given, n, TIME) if type(given) is list else given
+            for i, given, n in durations
+        ]
+        return rows_of(WorkloadKernel, columns)
 
     def _dependences(
-        self,
-        i: int,
-        table: Any,
-        found: WorkloadDependence,
-        kernels: list[WorkloadKernel],
-        places_of: dict[str, range],
-    ) -> list[WorkloadDependence]:
-        """Return a dependence, one for each part of a collective that moves in several."""
-        sources, targets = (places_of[table[key]] for key in ("from", "to"))
-        if found.pattern == "groups":
-            talking = [kernels[p].collective is not None for p in (sources[0], targets[0])]
-            if talking[0] == talking[1]:
-                reason = "groups are of a kernel and a collective"
-                self.fail("dependence", i, "pattern", 'pattern "groups"', reason)
-        if len(sources) == len(targets) == 1:
-            return [found]
-        return [
-            replace(found, source=source, target=target) for source in sources for target in targets
-        ]
-
-    def _dependence(self, i: int, table: Any, place_of: dict[str, int]) -> WorkloadDependence:
-        values = self.table("dependence", i, table, DEPENDENCE)
-        names = values.pop("from"), values.pop("to")
-        source, target = (
-            self.named("dependence", i, key, table, place_of) for key in ("from", "to")
-        )
-        if source >= target:
-            found = f"{show_value(names[1])} is not launched after {show_value(names[0])}"
-            self.fail("dependence", i, "to", found, "a kernel depends on earlier ones")
-        if ("edges" in table) == ("pattern" in table):
-            self.fail("dependence", i, "", "a dependence needs a pattern or edges", "give one")
-        return WorkloadDependence(source=source, target=target, **values)
+        self, kernels: list[WorkloadKernel], places_of: dict[str, range]
+    ) -> list[tuple[int, WorkloadDependence]]:
+        """Return the dependences of each table: one for each part of a collective in several."""
+        tables = self.tables("dependence")
+        columns = self.columns("dependence", dict(enumerate(tables)), DEPENDENCE)
+        names = columns.pop("from"), columns.pop("to")
+        found: list[tuple[int, WorkloadDependence]] = []
+        for i, (table, before, after, *values) in enumerate(
+            zip(tables, *names, *columns.values(), strict=True)
+        ):
+            sources, targets = (
+                self.named("dependence", i, key, table, places_of) for key in ("from", "to")
+            )
+            if sources[0] >= targets[0]:
+                late = f"{show_value(after)} is not launched after {show_value(before)}"
+                self.fail("dependence", i, "to", late, "a kernel depends on earlier ones")
+            if ("edges" in table) == ("pattern" in table):
+                self.fail("dependence", i, "", "a dependence needs a pattern or edges", "give one")
+            if table.get("pattern") == "groups":
+                talking = [kernels[p[0]].collective is not None for p in (sources, targets)]
+                if talking[0] == talking[1]:
+                    reason = "groups are of a kernel and a collective"
+                    self.fail("dependence", i, "pattern", 'pattern "groups"', reason)
+            found += [(i, WorkloadDependence(s, t, *values)) for s in sources for t in targets]
+        return found
 
     def _blame(
         self,

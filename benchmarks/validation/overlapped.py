@@ -160,13 +160,13 @@ def predict(pair: Pair, slowed: Slowed) -> float:
     waves = math.ceil(blocks / pair.gemm_sms)
     gemm = WorkloadKernel(
         "", (blocks, 1, 1), (384, 1, 1),
-        np.full(blocks, pair.gemm_alone_us / pair.kernels / waves), occupancy=1,
+        duration=pair.gemm_alone_us / pair.kernels / waves, occupancy=1,
     )  # fmt: skip
     by_dma = pair.engine == "dma"
     ctas = max(1, pair.ctas)
     talk = WorkloadKernel(
         "collective", (ctas, 1, 1), (1 if by_dma else 544, 1, 1),
-        np.full(ctas, pair.collective_alone_us), occupancy=None if by_dma else 1,
+        duration=pair.collective_alone_us, occupancy=None if by_dma else 1,
         registers=0 if by_dma else None, shared_bytes=0 if by_dma else None, stream=1,
         collective=Collective(
             engine="dma" if by_dma else "sm", link="nvlink", sms=ctas,
@@ -175,7 +175,7 @@ def predict(pair: Pair, slowed: Slowed) -> float:
     )  # fmt: skip
     first = pair.mode in ("communication first", "both", "dma, 8 fewer")
     later = WorkloadKernel(
-        "later", (1, 1, 1), (1, 1, 1), np.array([LATER_US]), registers=0, shared_bytes=0,
+        "later", (1, 1, 1), (1, 1, 1), duration=LATER_US, registers=0, shared_bytes=0,
         stream=0 if first else 1,
     )  # fmt: skip
     chain = [replace(gemm, name=f"gemm {i}") for i in range(pair.kernels)]

@@ -10,7 +10,6 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rows import Row
 
 from depgraph.extraction.workload import (
@@ -33,7 +32,7 @@ def read() -> list[dict[str, str]]:
 
 
 def _part(name: str, time: float) -> WorkloadKernel:
-    return WorkloadKernel(name, (1, 1, 1), (256, 1, 1), np.array([time]), occupancy=1)
+    return WorkloadKernel(name, (1, 1, 1), (256, 1, 1), duration=time, occupancy=1)
 
 
 def flux() -> Iterator[Row]:

@@ -71,13 +71,12 @@ def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     )
     work = busy * resources.largest_shares / scenario.sms
     blocks = np.diff(graph.first_block)
+    columns = (graph.kernel, blocks, slots, times, work)
+    chosen = (values[scenario.is_kernel].tolist() for values in columns)
     return [
-        KernelLoad(
-            int(graph.kernel[i]), int(blocks[i]), int(slots[i]), float(times[i]),
-            share_of(float(work[i]), float(times[i])),
-        )
-        for i in np.flatnonzero(scenario.is_kernel)
-    ]  # fmt: skip
+        KernelLoad(kernel, count, room, time, share_of(used, time))
+        for kernel, count, room, time, used in zip(*chosen, strict=True)
+    ]
 
 
 NAME = "name"

@@ -67,7 +67,7 @@ class MeasuredProgram:
         """Return the program with the launch costs of a GPU, on a stream for each branch."""
         kernels = [
             WorkloadKernel(
-                k.name, k.grid, k.block, np.full(int(np.prod(k.grid)), k.time),
+                k.name, k.grid, k.block, duration=k.time,
                 registers=k.registers, shared_bytes=k.shared_bytes, stream=stream,
             )
             for k, stream in zip(self.kernels, _branches(self), strict=True)

@@ -410,38 +410,36 @@ class Collector:
 
 def kernel_rows(collector: Collector, counts: BlockCounts, result: ShardResult) -> list[Kernel]:
     """Describe the kernels of a trace."""
+    launches = {
+        index: launch
+        for index, launch in enumerate(collector.operations)
+        if isinstance(launch, KernelLaunch)
+    }
+    chosen = list(launches)
     first_block = collector.numbers.first_block
-    numbers = collector.numbers.kernel.tolist()
-    read, written, ldgsts = result.operation_bytes.tolist()
-    shared, inside = result.shared_bytes.tolist(), result.inside.tolist()
 
-    def per_operation(values: NDArray[Any]) -> list[int]:
-        running = np.append(0, np.cumsum(values))
-        return np.diff(running[first_block]).tolist()  # type: ignore[no-any-return]
+    def per_operation(values: NDArray[Any]) -> NDArray[Any]:
+        return np.diff(np.append(0, np.cumsum(values))[first_block])
 
-    accesses = per_operation(counts.accesses)
-    instructions = per_operation(counts.instructions)
-    active = per_operation(counts.instructions > 0)
-    rows = []
-    for index, launch in enumerate(collector.operations):
-        if not isinstance(launch, KernelLaunch):
-            continue
-        rows.append(
-            Kernel.launched(
-                launch,
-                kernel=numbers[index],
-                operation=index,
-                first_block=int(first_block[index]),
-                active_blocks=active[index],
-                accesses=accesses[index],
-                instructions=instructions[index],
-                read_bytes=read[index],
-                written_bytes=written[index],
-                shared_written_bytes=shared[index],
-                untraced=collector.untraced_of(index),
-                reach=collector.reach.get(index),
-                waits_inside=waits_inside(inside[index]),
-                ldgsts_bytes=ldgsts[index],
-            )
-        )
-    return rows
+    read, written, ldgsts = result.operation_bytes
+    counted_by_operation = {
+        "kernel": collector.numbers.kernel,
+        "first_block": first_block[:-1],
+        "active_blocks": per_operation(counts.instructions > 0),
+        "accesses": per_operation(counts.accesses),
+        "instructions": per_operation(counts.instructions),
+        "read_bytes": read,
+        "written_bytes": written,
+        "shared_written_bytes": result.shared_bytes,
+        "ldgsts_bytes": ldgsts,
+    }
+    return Kernel.launched(
+        list(launches.values()),
+        {
+            **{name: values[chosen].tolist() for name, values in counted_by_operation.items()},
+            "operation": chosen,
+            "untraced": map(collector.untraced_of, chosen),
+            "reach": map(collector.reach.get, chosen),
+            "waits_inside": map(waits_inside, result.inside[chosen].tolist()),
+        },
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,13 @@ from depgraph.graph.program import (
     Link,
     launch_resources,
 )
-from depgraph.trace.records import Dim3, KernelLaunch
+from depgraph.system.rows import columns_of
+from depgraph.trace.records import KernelLaunch
 
 if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
 
-    Joins = Iterator[tuple[ArrayLike, ArrayLike, float]]
+    Joins = Iterator[tuple[range | ArrayLike, range | ArrayLike, float]]
     """Blocks waited for, blocks that wait, and after which share of their work."""
 
 PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil", "groups")
@@ -37,48 +39,37 @@ MOST_JOINS = 1 << 18  # sets of blocks that wait for sets: each is a Python obje
 MOST_SOURCES = 1 << 24  # blocks waited for, over all joins
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadKernel:
+@dataclass(slots=True)
+class WorkloadKernel(KernelLaunch):
     """A kernel that someone described."""
 
-    name: str
-    grid: Dim3  # blocks
-    block: Dim3  # threads
-    durations: NDArray[np.float64]  # of each block
+    duration: float | NDArray[np.float64] = 0.0  # of every block, or of each
     occupancy: int | None = None  # resident blocks per SM; None to work it out from the resources
-    registers: int | None = None
-    shared_bytes: int | None = None
-    stream: int = 0
     cuttable: bool | None = None  # along k, as Stream-K does; None to tell by the name
-    programmatic: str | None = None  # as in `KernelLaunch`
     collective: Collective | None = None  # None for computation
     span: tuple[float, float] = (0.0, 1.0)  # part of a whole collective that it moves
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks in the grid."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkloadDependence:
     """How the blocks of a kernel depend on those of an earlier one."""
 
     source: int  # place in the list of kernels, as `target`
     target: int
     pattern: str  # one of `PATTERNS`, or "edges"
+    edges: Sequence[tuple[int, int]] = ()  # "edges": block of the source, block of the target
     kind: str = "RAW"
     tiles: int = 2  # "strided": blocks of a row that one step needs
     radius: int = 1  # "stencil": how far neighbours go in each dimension
-    edges: Sequence[tuple[int, int]] = ()  # "edges": block of the source, block of the target
 
 
 def workload_graph(
     kernels: Sequence[WorkloadKernel], dependences: Sequence[WorkloadDependence]
 ) -> BlockGraph:
     """Build the block graph of a described program; each pattern must fit the grids it joins."""
-    builder = GraphBuilder(range(len(kernels)), [k.blocks for k in kernels], positions=True)
-    first = _first_blocks(kernels)
+    first = _first_blocks(kernels).tolist()
+    sizes = [end - begin for begin, end in pairwise(first)]
+    builder = GraphBuilder(range(len(kernels)), sizes, positions=True)
     all_joins = all_sources = 0
     for dependence in dependences:
         source, target = kernels[dependence.source], kernels[dependence.target]
@@ -93,15 +84,25 @@ def workload_graph(
         for awaited, waiting, needed_at in pattern(source, target, dependence):
             builder.add(
                 dependence.kind,
-                first[dependence.source] + np.asarray(awaited),
-                first[dependence.target] + np.asarray(waiting),
+                _from(first[dependence.source], awaited),
+                _from(first[dependence.target], waiting),
                 needed_at=needed_at,
             )
+    duration = np.empty(first[-1])
+    for (begin, end), kernel in zip(pairwise(first), kernels, strict=True):
+        duration[begin:end] = kernel.duration
     return replace(
         builder.build(),
-        duration=np.concatenate([np.empty(0), *(k.durations for k in kernels)]),
+        duration=duration,
         occupancy=np.array([k.occupancy or 0 for k in kernels], np.int64),
     )
+
+
+def _from(first: int, blocks: range | ArrayLike) -> range | ArrayLike:
+    """Return the global numbers of blocks of a kernel."""
+    if isinstance(blocks, range):
+        return range(first + blocks.start, first + blocks.stop)
+    return first + np.asarray(blocks)
 
 
 def _first_blocks(kernels: Sequence[WorkloadKernel]) -> NDArray[np.int64]:
@@ -138,7 +139,7 @@ def _step(source: WorkloadKernel, dependence: WorkloadDependence) -> int:
 
 
 def _all(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
-    yield np.arange(source.blocks), np.arange(target.blocks), 0.0
+    yield range(source.blocks), range(target.blocks), 0.0
 
 
 def _one_to_one(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
@@ -147,7 +148,7 @@ def _one_to_one(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDepen
             f"one-to-one: {source.name} has {source.blocks} blocks, {target.name} {target.blocks}"
         )
     for block in range(source.blocks):
-        yield [block], [block], 0.0
+        yield range(block, block + 1), range(block, block + 1), 0.0
 
 
 def _steps(source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence) -> Joins:
@@ -163,7 +164,7 @@ def _steps(source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadD
         raise ModelError(f"strided: a row of {width} blocks cannot be cut into steps of {tiles}")
     steps = width // tiles
     for row, step in np.ndindex(rows, steps):
-        targets = row * target.grid[0] + np.arange(target.grid[0])
+        targets = range(row * target.grid[0], (row + 1) * target.grid[0])
         yield row * width + np.arange(step, width, steps), targets, step / steps
 
 
@@ -179,7 +180,7 @@ def _split_k(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependen
         raise ModelError(f"split-k: a row of {width} blocks cannot be cut into {parts} parts")
     steps = width // parts
     for part, row, step in np.ndindex(parts, rows, steps):
-        targets = columns * (row + rows * part) + np.arange(columns)
+        targets = range(columns * (row + rows * part), columns * (row + rows * part + 1))
         yield [row * width + part * steps + step], targets, step / steps
 
 
@@ -199,7 +200,7 @@ def _stencil(
 
 def _groups(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
     """Join a part of a collective with the blocks that make what it sends or need it."""
-    sources, targets = np.arange(source.blocks), np.arange(target.blocks)
+    sources, targets = range(source.blocks), range(target.blocks)
     if source.collective is None:
         begin, end = (round(share * source.blocks) for share in target.span)
         sources = sources[begin:end]
@@ -260,25 +261,16 @@ def workload_extraction(
 ) -> Extraction:
     """Turn a program, its durations in `unit`, into what the extraction of a trace yields."""
     graph = workload_graph(kernels, dependences)
-    rows = [
-        Kernel.launched(
-            KernelLaunch(
-                k.name,
-                k.grid,
-                k.block,
-                k.registers,
-                k.shared_bytes,
-                k.stream,
-                programmatic=k.programmatic,
-            ),
-            kernel=place,
-            operation=place,
-            first_block=int(graph.first_block[place]),
-            occupancy=k.occupancy,
-            cuttable=k.cuttable,
-        )
-        for place, k in enumerate(kernels)
-    ]
+    places = range(len(kernels))
+    rows = Kernel.launched(
+        kernels,
+        {
+            "kernel": places,
+            "operation": places,
+            "first_block": graph.first_block.tolist(),
+            **columns_of(kernels, ("occupancy", "cuttable")),
+        },
+    )
     communication = Communication(
         {link.name: link for link in links},
         {k.name: k.collective for k in kernels if k.collective is not None},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,17 +37,17 @@ class GraphBuilder:
         self._kernel = np.array(kernel, np.int32)
         self._first_block = list_offsets(sizes)
         self._first_blocks = self._first_block.tolist()  # in a list one is found faster
-        self._sets: dict[tuple[bytes, float, float], int] = {}
-        self._members: list[Blocks] = []
+        self._sets: dict[tuple[range | bytes, float, float], int] = {}
+        self._members: list[range | Blocks] = []
         self._places: list[tuple[float, float]] = []
         self._operations: list[int] = []
-        self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], dict[int, None]] = {}
+        self._joins: dict[tuple[int, Basis, int, int], dict[int, None]] = {}
 
     def add(
         self,
         kind: str,
-        source: ArrayLike,
-        target: ArrayLike,
+        source: range | ArrayLike,
+        target: range | ArrayLike,
         *,
         needed_at: float = 0.0,  # share of a target's work that it can do before
         done_at: float = 1.0,  # share of a source's work that has to be done
@@ -55,14 +56,13 @@ class GraphBuilder:
         """Let every block of `target` wait for every block of `source`, global numbers both."""
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
-        key = KIND_NAMES.index(kind), basis, self._operations[second], (first,)
+        key = KIND_NAMES.index(kind), basis, self._operations[second], first
         self._joins.setdefault(key, {})[second] = None
 
-    def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
-        members = np.asarray(blocks, np.int32)
-        if (members[1:] <= members[:-1]).any():
-            members = distinct(members)
-        number = self._sets.setdefault((members.tobytes(), needed_at, done_at), len(self._sets))
+    def _set(self, blocks: range | ArrayLike, needed_at: float, done_at: float) -> int:
+        members = blocks if isinstance(blocks, range) else _in_order(np.asarray(blocks, np.int32))
+        name = members if isinstance(members, range) else members.tobytes()
+        number = self._sets.setdefault((name, needed_at, done_at), len(self._sets))
         if number == len(self._members):
             self._members.append(members)
             self._places.append((needed_at, done_at))
@@ -71,16 +71,17 @@ class GraphBuilder:
 
     def build(self, kinds: Collection[str] = KINDS_WITHOUT_FREES) -> BlockGraph:
         """Return the graph."""
-        joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
         operation = np.array(self._operations, np.int32)
+        kind, basis, _, source = np.array([*self._joins] or np.empty((0, 4)), np.int32).T
+        targets = list(map(list, self._joins.values()))
         graph = assemble(
             self._kernel,
             self._first_block,
-            (operation, *lists_of(self._members)),
-            np.array([kind for kind, *_ in self._joins], np.uint8),
-            lists_of([s for s, _ in joins]),
-            lists_of([t for _, t in joins]),
-            np.array([basis for _, basis, *_ in self._joins], np.uint8),
+            (operation, *self._set_lists()),
+            kind.astype(np.uint8),
+            (np.arange(len(source) + 1), source),
+            (list_offsets(list(map(len, targets))), np.array(list(chain(*targets)), np.int32)),
+            basis.astype(np.uint8),
         )
         graph = replace(graph, kinds=frozenset(kinds))
         if not self._positions:
@@ -94,6 +95,23 @@ class GraphBuilder:
             last_use=np.repeat(places[:, 1], sizes),
             position_step=0.0,
         )
+
+    def _set_lists(self) -> Lists:
+        offsets = list_offsets(list(map(len, self._members)))
+        begins = np.array([members[0] for members in self._members], np.int64)
+        blocks = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], np.diff(offsets))
+        for number, members in enumerate(self._members):
+            if not isinstance(members, range):
+                blocks[offsets[number] : offsets[number + 1]] = members
+        return offsets, blocks.astype(np.int32)
+
+
+def _in_order(blocks: Blocks) -> range | Blocks:
+    """Return each block once, ascending; a range where they follow one another."""
+    if (blocks[1:] <= blocks[:-1]).any():
+        blocks = distinct(blocks)
+    first, last = int(blocks[0]), int(blocks[-1])
+    return range(first, last + 1) if last - first == len(blocks) - 1 else blocks
 
 
 def assemble(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from depgraph.graph.edges_jit import (
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
 from depgraph.graph.lists import gather_lists, list_offsets
+from depgraph.system.rows import rows_of
 
 if TYPE_CHECKING:
     from depgraph.system.arrays import (
@@ -65,13 +65,16 @@ class PairJoins(NamedTuple):
 
 def pair_joins(graph: GraphArrays) -> Iterator[PairJoins]:
     """Yield the joins of each pair of operations that depend on one another, in their order."""
-    key = graph.join_target_operation.astype(np.int64) * len(graph.first_block)
-    key += graph.join_source_operation
-    changes = np.flatnonzero(key[1:] != key[:-1]) + 1
-    bounds = [0, *changes.tolist(), len(key)] if len(key) else []
-    for low, high in pairwise(bounds):
-        source, target = graph.join_source_operation[low], graph.join_target_operation[low]
-        yield PairJoins(low, high, int(source), int(target))
+    yield from map(PairJoins._make, _all_pair_joins(graph).tolist())
+
+
+def _all_pair_joins(graph: GraphArrays) -> NDArray[np.int64]:
+    """Return a row for each `PairJoins`: int64[n, 4]."""
+    source, target = graph.join_source_operation, graph.join_target_operation
+    begins = np.ones(len(source), np.bool_)
+    begins[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    low = np.flatnonzero(begins)
+    return np.stack([low, np.append(low[1:], len(source))[: len(low)], source[low], target[low]], 1)
 
 
 def group_targets(graph: GraphArrays, low: int, high: int, target: int) -> Groups:
@@ -155,7 +158,7 @@ class Pattern(Enum):
     ALL_TO_ALL = "all-to-all"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as `Kernel`, never changed
 class PairSummary:
     """The dependences between two operations, counted."""
 
@@ -182,61 +185,54 @@ class PairSummary:
 
 def count_pairs(graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask) -> list[PairSummary]:
     """Count the distinct edges of each pair, in the order of the target, then of the source."""
-    pairs = list(pair_joins(graph))
-    certain = np.concatenate([[0], np.cumsum(is_certain)])
-    middles = [low + int(certain[high] - certain[low]) for low, high, *_ in pairs]
+    pairs = _all_pair_joins(graph)
+    low, high, source, target = pairs.T
+    certain = list_offsets(is_certain)
+    middle = low + certain[high] - certain[low]
+    is_seen = middle > low
     # What is counted of a pair are its certain joins, or all if it has none.
-    counted = [p._replace(high=m) if m > p.low else p for p, m in zip(pairs, middles, strict=True)]
-    counts = _described(graph, counted).tolist()
-    return [_summarise(graph, kernel, *each) for each in zip(pairs, middles, counts, strict=True)]
-
-
-def _summarise(
-    graph: GraphArrays, kernel: KernelNumbers, pair: PairJoins, middle: int, counts: list[int]
-) -> PairSummary:
-    low, high, source, target = pair
-    *kinds, edges, waiting, awaited, most_sources, most_targets, ldgsts, are_apart = counts
-    if most_sources == 1 and most_targets == 1:
-        pattern = Pattern.ONE_TO_ONE
-    elif most_sources == 1:
-        pattern = Pattern.ONE_TO_N
-    elif most_targets == 1:
-        pattern = Pattern.N_TO_ONE
-    elif edges == _blocks(graph, source) * _blocks(graph, target):
-        pattern = Pattern.ALL_TO_ALL
-    else:
-        # Grouped: each set of blocks that are waited for has waiting blocks of its own.
-        pattern = Pattern.GROUPED if are_apart else Pattern.OVERLAPPED
-    possible = 0
-    if middle == low:
-        kinds, ldgsts = [0] * len(KIND_NAMES), 0
-        edges, possible = 0, edges
-    elif middle < high:
-        possible = _count_edges(graph, pair, middle) - edges
-    return PairSummary(
-        source=int(kernel[source]),
-        target=int(kernel[target]),
-        **{name.lower(): count for name, count in zip(KIND_NAMES, kinds, strict=True)},
-        edges=edges,
-        pattern=pattern,
-        waiting=waiting,
-        awaited=awaited,
-        most_sources=most_sources,
-        most_targets=most_targets,
-        ldgsts=ldgsts,
-        possible=possible,
-    )
+    counted = np.stack([low, np.where(is_seen, middle, high), source, target], 1)
+    *kinds, edges, waiting, awaited, most_sources, most_targets, ldgsts, are_apart = _described(
+        graph, counted
+    ).T
+    sizes = np.diff(graph.first_block)
+    shapes = {
+        Pattern.ONE_TO_ONE: (most_sources == 1) & (most_targets == 1),
+        Pattern.ONE_TO_N: most_sources == 1,
+        Pattern.N_TO_ONE: most_targets == 1,
+        Pattern.ALL_TO_ALL: edges == sizes[source] * sizes[target],
+        # Each set of blocks that are waited for has waiting blocks of its own.
+        Pattern.GROUPED: are_apart == 1,
+    }
+    patterns = [*shapes, Pattern.OVERLAPPED]
+    pattern = np.select(list(shapes.values()), range(len(shapes)), len(shapes))
+    possible = np.where(is_seen, 0, edges)
+    for at in np.flatnonzero(is_seen & (middle < high)):
+        all_edges = _count_edges(graph, PairJoins(*pairs[at].tolist()), int(middle[at]))
+        possible[at] = all_edges - edges[at]
+    columns = {
+        "source": kernel[source],
+        "target": kernel[target],
+        **{name.lower(): count * is_seen for name, count in zip(KIND_NAMES, kinds, strict=True)},
+        "edges": edges * is_seen,
+        "waiting": waiting,
+        "awaited": awaited,
+        "most_sources": most_sources,
+        "most_targets": most_targets,
+        "ldgsts": ldgsts * is_seen,
+        "possible": possible,
+    }
+    rows = {name: values.tolist() for name, values in columns.items()}
+    return rows_of(PairSummary, {**rows, "pattern": [patterns[code] for code in pattern]})
 
 
 def _blocks(graph: GraphArrays, operation: int) -> int:
     return int(graph.first_block[operation + 1] - graph.first_block[operation])
 
 
-def _described(graph: GraphArrays, pairs: list[PairJoins]) -> NDArray[np.int64]:
+def _described(graph: GraphArrays, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     with np.errstate(over="ignore"):
-        described: NDArray[np.int64] = describe_pairs(
-            graph, np.array(pairs, np.int64).reshape(-1, len(PairJoins._fields))
-        )
+        described: NDArray[np.int64] = describe_pairs(graph, pairs)
     return described
 
 
@@ -253,4 +249,4 @@ def _count_edges(graph: GraphArrays, pair: PairJoins, middle: int) -> int:
     if (sizes == _blocks(graph, source)).all() and not (waits[0] & ~waits[1]).any():
         # Every block that waits possibly waits for the whole kernel: no need to go through them.
         return int(waits[1].sum()) * _blocks(graph, source)
-    return int(_described(graph, [pair])[0, 4])
+    return int(_described(graph, np.array([pair]))[0, 4])

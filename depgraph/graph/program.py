@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.system.rows import columns_of, rows_of
 from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLaunch
 
 if TYPE_CHECKING:
@@ -33,15 +34,10 @@ _OF_LAUNCH = (
     "name", "mangled_name", "trace_id", "registers", "shared_bytes", "architecture", "nvtx",
     "stream", "context", "blocks", "programmatic",
 )  # fmt: skip
-_in_launch = attrgetter(*_OF_LAUNCH)
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_NOT_COUNTED = {
-    "untraced": None, "accesses": 0, "instructions": 0, "read_bytes": 0, "written_bytes": 0,
-    "shared_written_bytes": 0,
-}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen, hundreds of thousands take three times as long
 class Kernel:
     """One row of the table of kernels; ``depgraph.store.schema`` says what each field holds."""
 
@@ -64,12 +60,12 @@ class Kernel:
     first_block: int
     blocks: int
     active_blocks: int
-    accesses: int
-    instructions: int
-    read_bytes: int
-    written_bytes: int
-    shared_written_bytes: int
-    untraced: str | None
+    accesses: int = 0
+    instructions: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    shared_written_bytes: int = 0
+    untraced: str | None = None
     occupancy: int | None = None
     cuttable: bool | None = None
     waits_inside: str | None = None
@@ -84,12 +80,14 @@ class Kernel:
         return self.untraced is not None and self.reach is None
 
     @classmethod
-    def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
-        """Return the row of a launch; what `row` does not count is 0."""
-        same = dict(zip(_OF_LAUNCH, _in_launch(launch), strict=True))
-        sizes = dict(zip(_SIZES, (*launch.grid, *launch.block), strict=True))
+    def launched(
+        cls, launches: Sequence[KernelLaunch], columns: Mapping[str, Iterable[Any]]
+    ) -> list[Self]:
+        """Return the rows of launches, with more columns; what those do not count is 0."""
+        same = columns_of(launches, _OF_LAUNCH)
+        sizes = zip(*((*each.grid, *each.block) for each in launches), strict=True)
         same["active_blocks"] = same["blocks"]
-        return cls(**{**_NOT_COUNTED, **same, **sizes, **row})
+        return rows_of(cls, {**same, **dict(zip(_SIZES, sizes, strict=False)), **columns})
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -205,15 +203,12 @@ def remarks(kernels: Iterable[Kernel]) -> dict[str, list[int]]:
 
 def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:
     """Collect what kernels take to run, as columns over all operations."""
-    columns = {
-        name: np.full(n_operations, fill, np.int64)
-        for name, fill in (("threads", 0), ("registers", -1), ("shared_bytes", -1), ("stream", 0))
-    }
-    for kernel in kernels:
-        for name, column in columns.items():
-            value = getattr(kernel, name)
-            if value is not None:
-                column[kernel.operation] = value
+    operations = [kernel.operation for kernel in kernels]
+    columns = {}
+    for name, unknown in (("threads", 0), ("registers", -1), ("shared_bytes", -1), ("stream", 0)):
+        values = map(attrgetter(name), kernels)
+        columns[name] = np.full(n_operations, unknown, np.int64)
+        columns[name][operations] = [unknown if value is None else value for value in values]
     return Resources(**columns, architecture=common_architecture(kernels))
 
 

@@ -93,7 +93,7 @@ def graph_of(program: Sequence[Mapping[str, Any]]) -> tuple[BlockGraph, NDArray[
 def _ideal_of_kernels(graph: BlockGraph, times: NDArray[np.float64]) -> float:
     """Return when the last kernel ends if each starts once all that it depends on have ended."""
     kernels = [
-        WorkloadKernel(f"kernel-{i + 1}", (1, 1, 1), (1, 1, 1), np.array([time]))
+        WorkloadKernel(f"kernel-{i + 1}", (1, 1, 1), (1, 1, 1), duration=time)
         for i, time in enumerate(times)
     ]
     waits = [WorkloadDependence(pair.source, pair.target, "all") for pair in graph.pairs()]
@@ -183,7 +183,7 @@ def described(case: Mapping[str, Any]) -> Extraction:
         items=items,
     )
     parent = WorkloadKernel(
-        case["name"], (blocks, 1, 1), (threads, 1, 1), np.full(blocks, float(own)),
+        case["name"], (blocks, 1, 1), (threads, 1, 1), duration=own,
         occupancy=_BLOCKS_OF_AN_SM,
     )  # fmt: skip
     return workload_extraction([parent], [], [(0, launches)], unit="cycles", metadata={})
@@ -275,7 +275,7 @@ def stream_k(published: Published) -> Iterator[Figure]:
     inputs = published.inputs
     whole = inputs.workload("nine_tiles")
     halves = workload_extraction(
-        [WorkloadKernel("gemm", (18, 1, 1), (256, 1, 1), np.full(18, 2.0), 1, cuttable=True)],
+        [WorkloadKernel("gemm", (18, 1, 1), (256, 1, 1), duration=2.0, occupancy=1, cuttable=True)],
         [], unit="us", metadata={},
     )  # fmt: skip
     for key, extraction in (("nine tiles", whole), ("eighteen tiles", halves)):

@@ -41,7 +41,7 @@ class Tiled:
         blocks = self.rows * self.columns
         waves = math.ceil(blocks / (sms * self.resident))
         return WorkloadKernel(
-            name, (self.columns, self.rows, 1), (256, 1, 1), np.full(blocks, time / waves),
+            name, (self.columns, self.rows, 1), (256, 1, 1), duration=time / waves,
             occupancy=self.resident, cuttable=True,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from depgraph.errors import NotApplicableError
 from depgraph.gpu.model import calibrated_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.system.rows import columns_of
 from depgraph.system.time_units import convert_time
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
@@ -117,8 +118,8 @@ class ScenarioFacts:
 
     def _sizes(self, name: str) -> NDArray[np.int64]:
         sizes = np.ones((self.graph.n_operations, 3), np.int64)
-        for kernel in self.kernels:
-            sizes[kernel.operation] = getattr(kernel, name)
+        columns = columns_of(self.kernels, ("operation", name))
+        sizes[columns["operation"]] = columns[name]
         return sizes
 
     @cached_property

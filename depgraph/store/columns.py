@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ from depgraph.errors import StoreError
 from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
 from depgraph.graph.program import MOST_CHILD_BLOCKS
 from depgraph.store.schema import TABLES, Column, ascends, never_falls
-from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.system.arrow import to_codes, to_list, to_lists, to_numpy
+from depgraph.system.rows import rows_of
 from depgraph.trace.records import HOST_CALLS, Calls
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ class StoredColumns:
         """Return how many values are null."""
         return int(self._table[name].null_count)
 
-    def rows(self, kind: type[_Row]) -> list[_Row]:
-        """Return the rows as objects of a class whose fields are columns."""
-        columns = [self._table[field.name].to_pylist() for field in fields(kind)]
-        return list(map(kind, *columns))
+    def rows(self, kind: type[_Row], **instead: Sequence[Any]) -> list[_Row]:
+        """Return the rows as objects of a class whose fields are columns, or given instead."""
+        names = {field.name for field in fields(kind)} - instead.keys()
+        return rows_of(kind, instead | {name: to_list(self._table[name]) for name in names})
 
     def demand(self, demands: Demands) -> None:
         """Refuse the table for the first demand that it does not fulfil."""

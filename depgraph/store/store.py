@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, DeviceLaunches, Kernel, launch_resources
 from depgraph.store.columns import CheckedTables, kind_of_ranges
+from depgraph.store.schema import PATTERNS
 from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation, HostCall
 
@@ -83,8 +84,11 @@ class Store(StoredTables):
     @cached_property
     def pairs(self) -> list[PairSummary]:
         """The pairs of kernels that depend on one another."""
-        rows = self._checked["pairs"].rows(PairSummary)
-        return [replace(pair, pattern=Pattern(pair.pattern)) for pair in rows]
+        pairs = self._checked["pairs"]
+        patterns = list(map(Pattern, PATTERNS))
+        return pairs.rows(
+            PairSummary, pattern=[patterns[code] for code in pairs["pattern"].tolist()]
+        )
 
     def footprints(self) -> Footprints:
         """Return the footprints of all blocks."""

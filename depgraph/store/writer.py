@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import fields
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, stack_footprints
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import (
     BlockCounts,
     Copy,
@@ -46,6 +45,7 @@ from depgraph.store.tables import (
 )
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path, tool_version
+from depgraph.system.rows import columns_of
 from depgraph.trace.records import HOST_CALLS, Allocation, HostCall
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _array(values: Any, column: Column, type_: pa.DataType, rows: int) -> pa.Arr
 
 
 def _rows(objects: Sequence[Any], kind: type[DataclassInstance]) -> dict[str, Any]:
-    return {field.name: list(map(attrgetter(field.name), objects)) for field in fields(kind)}
+    return columns_of(objects, [field.name for field in fields(kind)])
 
 
 def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
@@ -181,15 +181,17 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
     graph, pairs = extraction.graph, extraction.pairs
     kernel, index = graph.block_names()
     counts = {field.name: getattr(extraction.counts, field.name) for field in fields(BlockCounts)}
-    streams = {k.kernel: k.stream for k in extraction.kernels}
     has_positions = graph.first_use is not None
+    kernels = _rows(extraction.kernels, Kernel)
+    streams = dict(zip(kernels["kernel"], kernels["stream"], strict=True))
+    codes = {pattern: PATTERNS.index(pattern.value) for pattern in Pattern}
     return {
-        "kernels": _rows(extraction.kernels, Kernel),
+        "kernels": kernels,
         "blocks": {
             "block": np.arange(graph.n_blocks, dtype=np.int32),
             "kernel": kernel,
             "index": index,
-            **_coordinates(extraction, index),
+            **_coordinates(graph, kernels, index),
             **counts,
             "cost": extraction.counts.cost,
             "duration": graph.duration,
@@ -220,7 +222,7 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
         "launches": _launch_columns(graph),
         "pairs": {
             **_rows(pairs, PairSummary),
-            "pattern": np.array([PATTERNS.index(p.pattern.value) for p in pairs], np.int8),
+            "pattern": np.array([codes[p.pattern] for p in pairs], np.int8),
             "cross_stream": [
                 min(p.source, p.target) >= 0 and streams[p.source] != streams[p.target]
                 for p in pairs
@@ -239,10 +241,10 @@ def _launch_columns(graph: BlockGraph) -> dict[str, Any]:
     }
 
 
-def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    graph = extraction.graph
+def _coordinates(
+    graph: BlockGraph, kernels: Mapping[str, Any], index: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
     grid = np.ones((graph.n_operations, 2), np.int64)
-    for k in extraction.kernels:
-        grid[k.operation] = k.grid_x, k.grid_y
+    grid[kernels["operation"]] = np.transpose([kernels["grid_x"], kernels["grid_y"]])
     x_size, y_size = grid[graph.operation_of_block].T
     return {"x": index % x_size, "y": index // x_size % y_size, "z": index // (x_size * y_size)}

@@ -32,9 +32,12 @@ def from_numpy(
 
 def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Return an Arrow array of integers, floats, booleans or strings, None for null."""
-    present = np.array([value is not None for value in values], np.bool_)
+    n_null = values.count(None)
+    if n_null == len(values):
+        return pa.nulls(n_null, type_)
     validity = None
-    if not present.all():
+    if n_null:
+        present = np.array([value is not None for value in values], np.bool_)
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))
     if pa.types.is_string(type_):
         texts = [b"" if value is None else value.encode() for value in values]
@@ -90,6 +93,15 @@ def to_numpy(column: pa.ChunkedArray | pa.Array, null: float | None = None) -> N
             piece = np.where(bits[span], piece, dtype.type(null))
         pieces.append(piece)
     return pieces[-1] if len(chunks) == 1 else np.concatenate(pieces)
+
+
+def to_list(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python objects; of one type, and none of them null, in less time."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    is_plain = not column.null_count and pa.types.is_primitive(column.type)
+    values: list[Any] = to_numpy(column).tolist() if is_plain else column.to_pylist()
+    return values
 
 
 def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:

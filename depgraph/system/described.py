@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
 
 
-MOST_BYTES = 16 << 20
+MOST_BYTES = 64 << 20
 _MOST_KEY_PARTS = 64
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 # The reader of the standard library takes quadratic time for the parts of a key.

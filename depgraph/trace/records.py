@@ -43,7 +43,7 @@ def programmatic_code(opcodes: Iterable[str]) -> str:
     return " and ".join(sorted(found - {""}))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen, hundreds of thousands take three times as long
 class KernelLaunch:
     """One launch of a GPU function, as the trace states it; None where it says nothing usable."""
 

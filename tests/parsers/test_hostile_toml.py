@@ -110,7 +110,7 @@ def many(n, grid, dependence=""):
         ("a." * 100_000 + "b = 1\n", "a key of more than 64 parts", 1),
         ("\na = " + 100_000 * "[", "is nested too deep", None),
         ("\n\na = " + 100_000 * "9", "a number of more than 4000 digits", 3),
-        ("#" * (17 << 20), "has more than 16 MiB", None),
+        ("#" * (65 << 20), "has more than 64 MiB", None),
     ],
 )
 def test_what_would_take_minutes_or_gigabytes_is_refused_first(
