@@ -270,7 +270,10 @@ def load_gpu(name: str) -> Gpu:
     if wanted in paths:
         return _packaged(paths[wanted])
     known: dict[str, str] = {}
-    for path in paths.values():
+    # A file that has the name somewhere comes first: few need be read.
+    for path in sorted(
+        paths.values(), key=lambda path: wanted not in _plain(path.read_text("utf-8"))
+    ):
         content = ModelFile(path).content
         for label in (content["name"], *content.get("aliases", ())):
             if _plain(label) == wanted:
@@ -356,7 +359,7 @@ def gpu_for_architecture(architecture: int) -> Gpu:
 
 
 def _plain(name: str) -> str:
-    key = "".join(letter for letter in name.casefold() if letter.isalnum())
+    key = "".join(filter(str.isalnum, name.casefold()))
     for brand in _BRANDS:
         key = key.removeprefix(brand)
     return key

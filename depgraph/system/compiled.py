@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property, update_wrapper
 from operator import attrgetter
 from pathlib import Path
@@ -264,8 +264,7 @@ class CompiledFunction:
         return code
 
     def _load(self, types: Any) -> Callable[..., Any] | None:
-        found = (kept.load(types) for kept in (self._shipped, self._kept) if kept is not None)
-        return next(filter(None, found), None)
+        return next(filter(None, (kept.load(types) for kept in self._places())), None)
 
     def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from depgraph.system.machine_code import NotPortableError, of_numba
@@ -322,7 +321,14 @@ class CompiledFunction:
     @property
     def is_kept(self) -> bool:
         """Whether an earlier run has left a compiled form of today's source on disk."""
-        return any(kept is not None and kept.is_any for kept in (self._shipped, self._kept))
+        return any(kept.is_any for kept in self._places())
+
+    def _places(self) -> Iterator[Kept]:
+        """Yield where code may be; the second only where the first has none."""
+        if self._shipped is not None:
+            yield self._shipped
+        if self._kept is not None:
+            yield self._kept
 
     def ship(self, folder: Path, arguments: tuple[Any, ...]) -> None:
         """Compile for arguments of some types, and put that where a package is made."""

@@ -458,8 +458,11 @@ class CodeCache:
             with suppress(OSError):  # somebody may have deleted the folder
                 changed = self.folder.stat().st_mtime_ns
                 if changed != self._looked_at:
-                    found = self.folder.glob(f"{self._name}-{self._stamp}-*{_SUFFIX}")
-                    self._is_any = next(found, None) is not None
+                    begin = f"{self._name}-{self._stamp}-"
+                    names = os.listdir(self.folder)  # noqa: PTH208  no path is made of each
+                    self._is_any = any(
+                        name.startswith(begin) and name.endswith(_SUFFIX) for name in names
+                    )
                     self._looked_at = changed
         return self._is_any
 

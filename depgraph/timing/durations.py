@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
@@ -75,10 +75,10 @@ def estimate_times(
         if launch[0] in same_function:
             whose, rates = "launches of the same function", np.array(same_function[launch[0]])
         reason = _BEYOND.format(floor=show_number(floor), unit=unit, whose=whose)
-        times[operation] = floor + float(np.median(rates)) * cost[operation]
+        times[operation] = floor + float(median(rates)) * cost[operation]
         if launch in same_launch:
             reason = _SAME_LAUNCH
-            times[operation] = np.median(same_launch[launch])
+            times[operation] = median(same_launch[launch])
         how.setdefault(reason, []).append(operation)
     estimated = dict(zip(numbers[missing].tolist(), times[missing].tolist(), strict=True))
     notes = tuple(
@@ -93,6 +93,14 @@ _COUNTED = (
     "a block takes as long as it has traced warp instructions: only ratios mean anything; pass "
     "--timing for times"
 )
+
+
+def median(values: ArrayLike) -> Any:
+    """Return the medians of columns, or of numbers, but for NaN; NumPy's imports masked arrays."""
+    ordered = np.sort(values, axis=0)  # NaN comes last
+    known = np.count_nonzero(~np.isnan(ordered), axis=0, keepdims=True)
+    middle = [np.take_along_axis(ordered, place // 2, axis=0)[0] for place in (known - 1, known)]
+    return (middle[0] + middle[1]) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +166,11 @@ def _fill_unstated(
         return ()
     cost = np.ones(graph.n_blocks) if graph.cost is None else np.maximum(graph.cost, 1)
     present = ~missing & (graph.kernel[graph.operation_of_block] >= 0)
-    rate = float(np.median(values[present] / cost[present]))
+    rate = float(median(values[present] / cost[present]))
     for operation in np.unique(graph.operation_of_block[missing]).tolist():
         blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
         own, others = values[blocks], present[blocks]
-        given = np.median(own[others]) if others.any() else cost[blocks] * rate
+        given = median(own[others]) if others.any() else cost[blocks] * rate
         values[blocks] = np.where(others, own, given)
     first = block_name(graph, int(np.argmax(missing)))
     count = int(missing.sum())

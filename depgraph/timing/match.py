@@ -17,6 +17,7 @@ from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import counted, nor_more, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
+from depgraph.timing.durations import median
 from depgraph.timing.matched_profile import PICKS, Match
 from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
@@ -79,7 +80,7 @@ def match_profile(
         }.get(iteration, f"number {found.picked[0]}")
         low, high = (show_number(time) for time in found.kernel_time_range)
         known = found.spread[~np.isnan(found.spread)]
-        spread = show_percent(float(np.median(known)) if len(known) else 0.0)
+        spread = show_percent(float(median(known)) if len(known) else 0.0)
         notes.append(
             f"iterations of the profile: {len(rows)}, {what} is taken (--iteration); together the "
             f"kernels take {low} to {high} {found.unit} an iteration; from its shortest to its "
@@ -240,7 +241,7 @@ def _count_iterations(keys: Sequence[Level]) -> int:
         if in_trace.keys() & in_profile.keys():
             break
     ratios = [in_profile[key] / count for key, count in in_trace.items()]
-    typical = float(np.median(np.repeat(ratios, list(in_trace.values()))))
+    typical = float(median(np.repeat(ratios, list(in_trace.values()))))
     most = -(-len(stated) // len(traced))
     return max(1, min(math.ceil(typical - 0.5), most))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ProfileError
 from depgraph.graph.lists import distinct
 from depgraph.system.text import counted, show_number
-from depgraph.timing.durations import scaled_durations
+from depgraph.timing.durations import median, scaled_durations
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -74,8 +74,9 @@ class Match:
         result = np.full(times.shape[1], np.nan)
         some = ~np.isnan(times).all(axis=0)
         if some.any():
-            take: Any = {"min": np.nanmin, "mean": np.nanmean}.get(self.iteration, np.nanmedian)
-            result[some] = take(times[:, some], axis=0)
+            take: Any = {"min": np.nanmin, "mean": np.nanmean}.get(self.iteration)
+            known = times[:, some]
+            result[some] = median(known) if take is None else take(known, axis=0)
         return result
 
     @property
@@ -87,7 +88,7 @@ class Match:
         if some.any():
             known = times[:, some]
             apart = np.nanmax(known, axis=0) - np.nanmin(known, axis=0)
-            result[some] = apart / np.nanmedian(known, axis=0)
+            result[some] = apart / median(known)
         return result
 
     @property
@@ -180,7 +181,9 @@ class Match:
     @property
     def unmatched_rows(self) -> NDArray[np.int64]:
         """Rows of the profile that are no kernel of the store."""
-        return np.setdiff1d(np.arange(len(self.profile)), self.rows[self.rows >= 0])
+        is_left = np.ones(len(self.profile), np.bool_)
+        is_left[self.rows[self.rows >= 0]] = False
+        return np.flatnonzero(is_left)
 
     def share_of_time(self, status: str) -> float:
         """Return the share of the profile's time that kernels of one status take."""

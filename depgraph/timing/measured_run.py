@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.lists import distinct
+from depgraph.timing.durations import median
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def measured_run(match: Match) -> MeasuredRun | None:
         of_graphs.append(_shares_launch(profile, inside))
         calls.append(_between_calls(profile, inside))
         queued.append(_queued_gaps(profile, inside, start, end))
-        others += len(np.setdiff1d(inside, match.rows))
+        others += np.count_nonzero(np.isin(inside, match.rows, invert=True))
 
-    def median(times: Sequence[NDArray[np.float64]]) -> float | None:
+    def typical(times: Sequence[NDArray[np.float64]]) -> float | None:
         every = np.concatenate(times)
-        return float(np.median(every)) * scale if len(every) else None
+        return float(median(every)) * scale if len(every) else None
 
     each = np.stack([walls, kernel_times, [gap.sum() for gap in gaps]], axis=1) * scale
     wall, kernel_time, idle = match.reduced(each).tolist()
@@ -85,10 +86,10 @@ def measured_run(match: Match) -> MeasuredRun | None:
         kernel_time=kernel_time,
         idle=idle,
         is_graph=bool(np.mean(np.concatenate(of_graphs)) > 1 / 2),
-        gap=median(gaps) or 0.0,
-        interval=median(intervals) or 0.0,
-        host=median(calls),
-        queued_gap=median(queued),
+        gap=typical(gaps) or 0.0,
+        interval=typical(intervals) or 0.0,
+        host=typical(calls),
+        queued_gap=typical(queued),
         unit=match.unit,
         sms=match.measured_sms,
         others=others,
