@@ -323,7 +323,7 @@ class CompiledFunction:
         """Whether an earlier run has left a compiled form of today's source on disk."""
         return any(kept.is_any for kept in self._places())
 
-    def _places(self) -> Iterator[Kept]:
+    def _places(self) -> Iterator[CodeCache]:
         """Yield where code may be; the second only where the first has none."""
         if self._shipped is not None:
             yield self._shipped
