@@ -73,7 +73,7 @@ def measured_run(match: Match) -> MeasuredRun | None:
         of_graphs.append(_shares_launch(profile, inside))
         calls.append(_between_calls(profile, inside))
         queued.append(_queued_gaps(profile, inside, start, end))
-        others += np.count_nonzero(np.isin(inside, match.rows, invert=True))
+        others += int(np.isin(inside, match.rows, invert=True).sum())
 
     def typical(times: Sequence[NDArray[np.float64]]) -> float | None:
         every = np.concatenate(times)
