@@ -1,9 +1,9 @@
 """Errors of predictions by family, from programs that nothing was fitted to.
 
 Which those are is a rule: half 1 of each file, by the last bit of the CRC-32 of a program's name
-(``samples/validation/programs.py``), and what no constant was ever fitted to: all that was measured
-later. Collectives are in no
-family: those that were measured began 15 us after what ran beside them, and nobody's do.
+(``samples/validation/programs.py``), and what no constant was ever fitted to (`measured.LATER`).
+Collectives are in no family: those that were measured began 15 us after what ran beside them, and
+nobody's do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from depgraph.analysis.measured_programs import errors_of
 if TYPE_CHECKING:
     from depgraph.gpu.model import MeasuredErrors
 
-FILES = {"h100_sxm": ("h100", "h100-unseen"), "h200": ("h200", "h200-unseen", "h200-later")}
+FILES = {
+    "h100_sxm": ("h100", "h100-unseen", "h100-later", "h100-fresh"),
+    "h200": ("h200", "h200-unseen", "h200-later"),
+}
 """GPU model to files of programs that were measured on it."""
 
 CHAINS = {"h100_sxm": ("h100-hardware", "h100-pdl"), "h200": ("h200-hardware", "h200-pdl")}

@@ -27,7 +27,7 @@ from depgraph.scenario.contention import EAGER
 from depgraph.system.text import counted
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
-LATER = ("h200-later",)
+LATER = ("h100-fresh",)
 """Files of programs that no constant was fitted to, whatever their names."""
 # Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
 _REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}
@@ -109,6 +109,7 @@ WORK = (
 )  # fmt: skip
 
 
+@cache
 def programmatic(name: str) -> list[Row]:
     """Predict chains of kernels launched programmatically, into a stream or as a CUDA graph.
 

@@ -67,12 +67,12 @@ class CudaGraph(Mechanism):
         trigger: float = 0.0,  # share of its work after which a block triggers
         *,
         edges: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,  # sources, targets
-        turned: bool = False,  # whether branches start in the opposite of launch order
+        order: int = 0,  # in which branches start, of those that `_places` knows
     ) -> None:
         self.port = port
         self.trigger = trigger
         self.edges = edges
-        self.turned = turned
+        self.order = order
         if port != END:
             self.vendor, self.least_architecture = "NVIDIA", FIRST_ARCHITECTURE
             self.shown = (port, f"{trigger:g}") if trigger else (port,)
@@ -118,12 +118,17 @@ class CudaGraph(Mechanism):
         return "branches"
 
     def ways(self, program: Scenario) -> Sequence[Mechanism]:
-        """Return it with branches that start in launch order and in the opposite one."""
+        """Return it with branches that start in several orders: hardware takes any.
+
+        Measured on an H100 (driver 580): roots of an idle GPU start in launch order, those of
+        replays one after another in an order that differs from replay to replay.
+        """
         _, branch = _latencies(program, program.launch, *self._edges(program))
-        if len(distinct(branch[program.is_kernel])) <= 1:
-            return [self]
-        other = CudaGraph(self.port, self.trigger, edges=self.edges, turned=not self.turned)
-        return [self, other]
+        orders = {0: 1, 1: 1, 2: 2}.get(len(distinct(branch[program.is_kernel])), 4)
+        return [
+            CudaGraph(self.port, self.trigger, edges=self.edges, order=order)
+            for order in range(orders)
+        ]
 
     def roots(self, program: Scenario) -> int:
         """Count the kernels that wait for none."""
@@ -135,7 +140,7 @@ class CudaGraph(Mechanism):
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
         source, target = self._edges(program)
-        rules = graph_rules(program, charges, source, target, turned=self.turned)
+        rules = graph_rules(program, charges, source, target, order=self.order)
         early = self._early(program, source, target)
         if not early.any():
             return rules
@@ -156,15 +161,16 @@ def graph_rules(
     source: NDArray[np.int32],
     target: NDArray[np.int32],
     *,
-    turned: bool = False,
+    order: int = 0,
 ) -> Rules:
-    """Return the rules of a CUDA graph whose branches start in launch order, or `turned` round."""
+    """Return the rules of a CUDA graph whose branches start in one of the orders of `_places`."""
     model = charges.launches
     latency, branch = _latencies(program, model, source, target)
     # Roots become known one after another, beside the other nodes.
     roots = _without(program, target)
     entry = np.arange(len(latency))
-    entry[roots] = roots[:: -1 if turned else 1]
+    place = _places(branch, order)
+    entry[roots] = roots[np.argsort(place[roots], kind="stable")]
     enter = program.is_kernel * float(model.node.value)
     known = np.cumsum(enter)[roots]
     root = model.root.value + model.leaf.value * len(_without(program, source))
@@ -173,10 +179,22 @@ def graph_rules(
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
     rules = gated(launching, gates, cluster=named_clusters(program))
-    if not turned:
+    if not order:
         return rules
-    order = np.argsort(-branch[program.graph.operation_of_block], kind="stable")
-    return replace(rules, entry=entry, order=order)
+    blocks = np.argsort(place[program.graph.operation_of_block], kind="stable")
+    return replace(rules, entry=entry, order=blocks)
+
+
+def _places(branch: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+    """Return the place of each operation's branch in launch order or, if odd, the opposite.
+
+    From 2 on those from the middle on come first.
+    """
+    branches = distinct(branch)
+    place = np.searchsorted(branches, branch)
+    if order > 1:
+        place = (place - len(branches) // 2) % len(branches)
+    return -place if order % 2 else place
 
 
 def _without(program: Scenario, ends: NDArray[np.int32]) -> NDArray[np.int64]:

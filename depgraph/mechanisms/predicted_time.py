@@ -105,7 +105,7 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:
         return []
-    model = replace(model, leaf=LaunchTime())
+    model = replace(model, root=LaunchTime(), leaf=LaunchTime())
     times = _makespans(graph, scenario.with_launch(model), {})
     return [max(time, issued) for time in times] if max(times) <= issued else []
 
@@ -146,25 +146,27 @@ def _makespans(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) ->
 
 def _ways(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Iterator[Schedule]:
     """Make the schedules of all that hardware may do."""
-    ways = mechanism.ways(scenario)
+    ways, kinds = mechanism.ways(scenario), _carve_outs(scenario)
+    if len(ways) > 2:  # noqa: PLR2004 - orders enough for each to be tried with one kind
+        tried = [(way, kinds[i * len(kinds) // len(ways)]) for i, way in enumerate(ways)]
+    else:
+        tried = [(way, each) for each in kinds for way in ways]
     is_early = scenario.has_predictions and mechanism.family_of(scenario) in EARLY
+    steps = (True, False) if is_early else (False,)
     return (
-        _schedule(way, each, costs, in_step=in_step)
-        for each in _carve_outs(scenario)
-        for way in ways
-        for in_step in ((True, False) if is_early else (False,))
+        _schedule(way, each, costs, in_step=in_step) for way, each in tried for in_step in steps
     )
 
 
 def _carve_outs(scenario: Scenario) -> list[Scenario]:
-    """Return the scenario with carve-outs that count, and with such that do not."""
+    """Return the scenario with carve-outs that do not count, and with such that do."""
     if not scenario.has_predictions or scenario.sharing is None:
         return [scenario]
     carve_outs = scenario.sharing.carve_outs
     if carve_outs is None:
         return [scenario]
     soft = scenario.without_carve_outs()
-    return [scenario, soft] if carve_outs.keep_apart(scenario.is_kernel) else [soft]
+    return [soft, scenario] if carve_outs.keep_apart(scenario.is_kernel) else [soft]
 
 
 def _schedule(

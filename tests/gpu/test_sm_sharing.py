@@ -16,7 +16,7 @@ ATTENTION, ROWS = H100.contention_attention, H100.contention_rows
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_ffma", PRODUCT),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_ffma", CONVOLUTION),
         ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>", PRODUCT),
         ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw", CONVOLUTION),
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>", ROWS),

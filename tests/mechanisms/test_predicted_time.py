@@ -34,13 +34,22 @@ def program(sizes, edges, durations, launch=FREE, **more):
     )
 
 
-def test_which_branch_starts_first_is_predicted_both_ways():
-    # On 2 SMs: the long block beside the others, or behind them.
-    graph = graph_of([1, 4], [])
-    short_last = scenario_of(graph, [4.0, 2, 2, 2, 2], sms=2)
-    short_last = short_last.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
-    found = predicted_time(CudaGraph(), short_last)
-    assert (found.low, found.time, found.high) == (6, 7, 8)
+@pytest.mark.parametrize(
+    ("sizes", "durations", "expected"),
+    [
+        # On 2 SMs: the long block beside the others, or behind them.
+        ([1, 4], [4.0, 2, 2, 2, 2], (6, 7, 8)),
+        # It is last neither in launch order nor in the opposite one, but in one of four orders.
+        ([2, 1, 2], [2.0, 2, 4, 2, 2], (6, 6.5, 8)),
+        # Where all are alike, the order does not matter.
+        ([1, 1, 1, 1], [2.0, 2, 2, 2], (4, 4, 4)),
+    ],
+)
+def test_branches_are_predicted_in_several_orders(sizes, durations, expected):
+    scenario = scenario_of(graph_of(sizes, []), durations, sms=2)
+    scenario = scenario.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
+    found = predicted_time(CudaGraph(), scenario)
+    assert (found.low, found.time, found.high) == expected
 
 
 @pytest.mark.parametrize("launch", ["gpu", "none", "0,0,0", "3,2,1.5"])

@@ -27,7 +27,7 @@ def short_programs() -> list[MeasuredProgram]:
     found = []
     for blocks, time in ((1, 1.2), (40, 5.0), (90, 9.0)):
         kernel = MeasuredKernel("k", (blocks, 1, 1), (256, 1, 1), 64, 0, time)
-        for n in (3, 6, 12):
+        for n in (3, 8, 24):
             found.append(_program(f"fan{n}-{blocks}", "fan", [kernel] * n, []))
             fork = [(0, i + 1) for i in range(n)]
             join = [(i + 1, n + 1) for i in range(n)]
