@@ -16,7 +16,7 @@ from depgraph.analysis.activity import (
     starts_of,
 )
 from depgraph.errors import ModelError
-from depgraph.system.grouping import grouped
+from depgraph.system.rows import grouped
 from depgraph.system.text import counted
 from depgraph.system.time_units import share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile

@@ -12,8 +12,8 @@ from depgraph.graph.program import Copy, Kernel
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.schedule import Schedule
-from depgraph.system.grouping import grouped
 from depgraph.system.output import new_file
+from depgraph.system.rows import grouped
 from depgraph.system.text import clean_text
 from depgraph.system.time_units import convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST

@@ -19,7 +19,7 @@ from depgraph.reports.tables.table import (
     show_dimensions,
     show_value,
 )
-from depgraph.system.grouping import grouped
+from depgraph.system.rows import grouped
 from depgraph.system.text import operations_text, show_bytes, show_number
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.records import READ, WRITE
