@@ -40,9 +40,10 @@ _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KE
 _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _WHOLE = r"-?(?:0|[1-9]\d{0,14})"
 # A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
+# Possessive, as what could be given back of each number of a list takes a hundred bytes.
 _PLAIN = re.compile(
     rf"""\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
-    rf"""({_WHOLE}\.\d{{1,15}}|true|false|\[{_WHOLE}(?:,\ ?{_WHOLE})*\]))""",
+    rf"""({_WHOLE}\.\d{{1,15}}|true|false|\[{_WHOLE}(?:,\ ?{_WHOLE})*+\]))""",
     re.ASCII,
 )
 _SHOWN = 40
@@ -167,7 +168,7 @@ def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | N
     header_line = None
     seen = -1
     inside = not table
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # TOML knows no other ends of lines
         if re.match(r"\s*\[", line):
             if inside:
                 break

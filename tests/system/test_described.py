@@ -1,6 +1,7 @@
 """What people describe: one message for each fault, with file, line, key and what to give."""
 
 import tomllib
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,17 @@ def toml_or_fault(read, text, fault):
 def test_plain_lines_are_read_as_all_others_are(text):
     ours = toml_or_fault(parse_toml, text, TomlError)
     assert ours == toml_or_fault(tomllib.loads, text, ValueError)
+
+
+def test_a_list_of_numbers_takes_memory_as_its_values_do():
+    text = "a = [" + ", ".join(["7"] * 200_000) + "]"
+    tracemalloc.start()
+    try:
+        assert parse_toml(text) == {"a": [7] * 200_000}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 * len(text)
 
 
 SOURCE = record(Field("path", any_text, "file", default=REQUIRED), Field("size", whole(0, 9), ""))
