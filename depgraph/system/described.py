@@ -39,11 +39,12 @@ _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", 
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _WHOLE = r"-?(?:0|[1-9]\d{0,14})"
-# A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
 # Possessive, as what could be given back of each number of a list takes a hundred bytes.
+_LIST = rf"\[{_WHOLE}(?:,\ ?{_WHOLE})*+\]"
+# A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
 _PLAIN = re.compile(
     rf"""\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
-    rf"""({_WHOLE}\.\d{{1,15}}|true|false|\[{_WHOLE}(?:,\ ?{_WHOLE})*+\]))""",
+    rf"""({_WHOLE}\.\d{{1,15}}|true|false|{_LIST}|\[{_LIST}(?:,\ ?{_LIST})*+\]))""",
     re.ASCII,
 )
 _SHOWN = 40
