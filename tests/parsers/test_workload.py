@@ -200,6 +200,23 @@ def test_the_line_of_a_key_is_that_of_its_own_table():
     assert line_of_key(KERNELS, "duration") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "table", "index", "line"),
+    [
+        ("[[a]]\n[b]\n [[ a ]] # two\n\tk = 1", "k", "a", 1, 4),
+        ("[[a]]\n[b]\nk = 1\n", "k", "a", 0, 1),  # of another table
+        ("[[a]]\n[[aa]]\n[[a]]\n'k'= 1", "k", "a", 1, 4),
+        ('[[a]]\nkk = 1\nb.k = 2\n\n\n"k" = 3', "k", "a", 0, 6),
+        ("[[a]]\n[[a]]\n\n", "", "a", 1, 2),
+        ("\n\n\nk = 1", "k", "", 0, 4),
+        ("[[a]]\nk = 1", "k", "", 0, None),
+        ("[[a]]\nk = 1", "k", "a", 1, None),
+    ],
+)
+def test_the_line_of_a_key(text, key, table, index, line):
+    assert line_of_key(text, key, table, index) == line
+
+
 def test_only_a_newline_ends_a_line():
     text = 'name = "\u2028 \x85 \x1e"\r\n' + KERNELS
     assert line_of_key(text, "duration", "kernel", 1) == 12
