@@ -166,7 +166,7 @@ class _WorkloadReader(DescribedProgram):
             else:
                 parts = read_collective(self, i, table, links, unit)
                 name = table.get("name", f"kernel {i}")
-            for given in {name, *(part.name for part in parts)} if len(parts) > 1 else (name,):
+            for given in (name, *(part.name for part in parts)) if len(parts) > 1 else (name,):
                 if given in taken:
                     found = f"a second kernel called {show_value(given)}"
                     self.fail("kernel", i, "name", found, "name it apart")

@@ -60,7 +60,11 @@ class GraphBuilder:
         self._joins.setdefault(key, {})[second] = None
 
     def _set(self, blocks: range | ArrayLike, needed_at: float, done_at: float) -> int:
-        members = blocks if isinstance(blocks, range) else _in_order(np.asarray(blocks, np.int32))
+        members = (
+            blocks
+            if isinstance(blocks, range) and blocks.step == 1
+            else _in_order(np.asarray(blocks, np.int32))
+        )
         name = members if isinstance(members, range) else members.tobytes()
         number = self._sets.setdefault((name, needed_at, done_at), len(self._sets))
         if number == len(self._members):

@@ -39,12 +39,15 @@ _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", 
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _WHOLE = r"-?(?:0|[1-9]\d{0,14})"
+# Possessive, as what could be given back of each number of a list takes a hundred bytes.
+_LIST = rf"\[{_WHOLE}(?:,\ ?{_WHOLE})*+\]"
 # A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
 _PLAIN = re.compile(
     rf"""\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
-    rf"""({_WHOLE}\.\d{{1,15}}|true|false|\[{_WHOLE}(?:,\ ?{_WHOLE})*\]))""",
+    rf"""({_WHOLE}\.\d{{1,15}}|true|false|{_LIST}|\[{_LIST}(?:,\ ?{_LIST})*+\]))""",
     re.ASCII,
 )
+_BLANKS = r"[^\S\n]*"  # only a newline ends a line of TOML
 _SHOWN = 40
 _LONGEST_KEY = 100
 _LONGEST_HINT = 400
@@ -106,12 +109,10 @@ def _plain_tables(text: str) -> dict[str, Any] | None:
     content: dict[str, Any] = {}
     table = content
     kinds: dict[str, list[dict[str, Any]]] = {}
-    for line in text.split("\n"):
+    for line in filter(None, text.split("\n")):
         match = _PLAIN.fullmatch(line)
         if match is None:
-            if line:
-                return None
-            continue
+            return None
         kind, key, string, whole, other = match.groups()
         if kind is not None:
             if kind not in kinds:
@@ -163,22 +164,25 @@ def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | N
 
     The key "" stands for the header, the table "" for the top of the file, which has none.
     """
-    header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
-    header_line = None
+    of_key = rf"|[\"']?{re.escape(key)}[\"']?{_BLANKS}=" if key else ""
+    begins = re.compile(
+        rf"^{_BLANKS}(?:(\[)(\[{_BLANKS}{re.escape(table)}{_BLANKS}\]\])?{of_key})", re.MULTILINE
+    )
+    place = None
     seen = -1
     inside = not table
-    for number, line in enumerate(text.splitlines(), 1):
-        if re.match(r"\s*\[", line):
+    for match in begins.finditer(text):
+        if match[1] is None:
             if inside:
+                place = match.start()
                 break
-            if table and header.match(line):
-                seen += 1
-                inside = seen == index
-                if inside:
-                    header_line = number
-        elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
-            return number
-    return header_line
+        elif inside:
+            break
+        elif match[2]:
+            seen += 1
+            inside = seen == index
+            place = match.start() if inside else None
+    return None if place is None else 1 + text.count("\n", 0, place)
 
 
 _LONGEST_TEXT = 1000

@@ -241,6 +241,7 @@ def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> Blo
 
 def _repeated(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Tell of each row whether one before it has the same values."""
-    import pandas as pd
-
-    return pd.MultiIndex.from_arrays(columns).duplicated()
+    order = np.lexsort(columns)  # pandas would take longer to load than the table to read
+    repeated = np.zeros(len(order), np.bool_)
+    repeated[order[1:]] = np.logical_and.reduce([np.diff(c[order]) == 0 for c in columns])
+    return repeated

@@ -175,6 +175,28 @@ def test_possible_edges_of_a_pair_are_those_beside_the_certain():
     assert pair.pattern is Pattern.ONE_TO_ONE
 
 
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (range(1, 4), [1, 2, 3]),
+        (range(5, 6), [5]),
+        (range(0, 6, 2), [0, 2, 4]),
+        (range(5, -1, -1), [0, 1, 2, 3, 4, 5]),
+        (range(4, 0, -3), [1, 4]),
+        ([3, 1, 3, 2], [1, 2, 3]),
+    ],
+)
+def test_blocks_are_given_as_a_range_or_as_a_list(blocks, expected):
+    builder = GraphBuilder([0, 1], [6, 2])
+    builder.add("RAW", blocks, range(6, 8))
+    builder.add("WAR", list(blocks), np.array([7, 6]))
+    graph = builder.build()
+    assert edges_of(graph) == sorted(
+        (s, t, kind) for s in expected for t in (6, 7) for kind in ("RAW", "WAR")
+    )
+    assert len(graph.set_operation) == 2  # equal blocks are one set, however they are given
+
+
 def test_with_kinds_takes_any_case():
     graph = graph_of([{0: (set(), {1})}, {1: ({1}, {1})}])
     assert edges_of(graph.with_kinds(["raw"])) == [(0, 1, "RAW")]

@@ -200,6 +200,86 @@ def test_the_line_of_a_key_is_that_of_its_own_table():
     assert line_of_key(KERNELS, "duration") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "table", "index", "line"),
+    [
+        ("[[a]]\n[b]\n [[ a ]] # two\n\tk = 1", "k", "a", 1, 4),
+        ("[[a]]\n[b]\nk = 1\n", "k", "a", 0, 1),  # of another table
+        ("[[a]]\n[[aa]]\n[[a]]\n'k'= 1", "k", "a", 1, 4),
+        ('[[a]]\nkk = 1\nb.k = 2\n\n\n"k" = 3', "k", "a", 0, 6),
+        ("[[a]]\n[[a]]\n\n", "", "a", 1, 2),
+        ("\n\n\nk = 1", "k", "", 0, 4),
+        ("[[a]]\nk = 1", "k", "", 0, None),
+        ("[[a]]\nk = 1", "k", "a", 1, None),
+    ],
+)
+def test_the_line_of_a_key(text, key, table, index, line):
+    assert line_of_key(text, key, table, index) == line
+
+
+def test_only_a_newline_ends_a_line():
+    text = 'name = "\u2028 \x85 \x1e"\r\n' + KERNELS
+    assert line_of_key(text, "duration", "kernel", 1) == 12
+
+
+BY_COLUMN = 'unit = "ns"\n' + "".join(
+    f"[[kernel]]\ngrid = {grid}\nduration = {duration}\n{more}\n"
+    for grid, duration, more in (
+        (2, 1, ""), ("[2, 2]", "[1, 2, 3, 4]", "occupancy = 2"), (3, 2.5, 'name = "c"'), (1, 0, ""),
+    )
+)  # fmt: skip
+
+
+def test_kernels_that_say_different_things(tmp_path):
+    extraction = read(tmp_path, BY_COLUMN)
+    assert [(k.name, k.grid, k.occupancy, k.stream) for k in extraction.kernels] == [
+        ("kernel 0", (2, 1, 1), None, 0),
+        ("kernel 1", (2, 2, 1), 2, 0),
+        ("c", (3, 1, 1), None, 0),
+        ("kernel 3", (1, 1, 1), None, 0),
+    ]
+    assert extraction.graph.duration.tolist() == [1, 1, 1, 2, 3, 4, 2.5, 2.5, 2.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("faults", "line", "message"),
+    [
+        # Of several faults the first table that is wrong is named, and of that its first key.
+        ({"duration = 2.5": "duration = nan", "grid = 1\n": "grid = 0\n"}, 12, "duration nan"),
+        ({"grid = 3": "grid = 1.5", "duration = 2.5": "duration = nan"}, 11, "grid 1.5"),
+        ({"duration = 2.5": "", "grid = 1\n": "grid = true\n"}, 10, "'c' has no duration"),
+        ({"grid = 2\n": ""}, 2, "'kernel 0' has no grid"),
+        ({'name = "c"': "colour = 1", "grid = 1\n": "grid = 0\n"}, 13, "unknown key 'colour'"),
+        ({'name = "c"': "name = 3"}, 13, "name 3; give text"),
+        ({'name = "c"': 'name = "kernel 1"'}, 13, "a second kernel called 'kernel 1'"),
+        ({"occupancy = 2": "occupancy = 9223372036854775808"}, 9, "occupancy 9223372036854775808"),
+        ({"3, 4]": "3, -4]"}, 8, "block 3: duration -4"),
+        ({"3, 4]": "3]"}, 8, "3 values of duration for 4 blocks"),
+        ({"[1, 2, 3, 4]": "[]"}, 8, "0 values of duration for 4 blocks"),
+        ({"grid = 3": "grid = 2097151"}, 11, "2097157 blocks; at most 2097152"),
+        ({"occupancy = 2": "block = [64, 32]"}, 9, "2048 threads in a block"),
+    ],
+)
+def test_a_fault_of_one_table_among_many(tmp_path, faults, line, message):
+    text = BY_COLUMN
+    for sound, wrong in faults.items():
+        assert sound in text
+        text = text.replace(sound, wrong)
+    with pytest.raises(TraceError, match=rf"program\.toml:{line}: .*{message}"):
+        read(tmp_path, text)
+
+
+def test_of_several_names_that_are_taken_the_first_is_said(tmp_path):
+    parts = "".join(f'[[kernel]]\nname = "sum[{i}]"\ngrid = 1\nduration = 1\n' for i in (3, 1, 2))
+    text = (
+        '[[link]]\nname = "wire"\nbandwidth = 450\n' + parts
+        + '[[kernel]]\nname = "sum"\nkind = "collective"\nsms = 1\nduration = 9\nlink = "wire"\n'
+        "groups = [1, 1, 1, 1]\n"
+    )  # fmt: skip
+    with pytest.raises(TraceError, match=r"a second kernel called 'sum\[1\]'"):
+        read(tmp_path, text)
+
+
 def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path):
     (tmp_path / "program.toml").write_text(KERNELS)
     outcome = program("extract", "program.toml", "--kernels", "0:1", "-j", "2")

@@ -1,6 +1,8 @@
 """What people describe: one message for each fault, with file, line, key and what to give."""
 
+import json
 import tomllib
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -93,7 +95,8 @@ VALUES_OF_LINES = st.one_of(
         "True",
         "0", "-0", "+1", "01", "1_0", "0x1f", "9223372036854775808", "1.5", "-0.0", "00.5", "1.",
         "1e3", "1.5e3", "inf", "nan", "1979-05-27", "[1, 2]", "[]", "[1,2,]", "[01]", "[1.5]",
-        "[[1]]",
+        "[[1]]", "[[0, 1], [2,3]]", "[[0,1],[2]]", "[[1], 2]", "[[1],]", "[[1]]]", "[[1.5]]",
+        "[[]]", "[[[1]]]", "[[1],[01]]",
         "{a = 1}", "1 # one", "1 ", "1\r", "null",
     ]),
     st.integers(-(10**30), 10**30).map(str),
@@ -118,6 +121,18 @@ def toml_or_fault(read, text, fault):
 def test_plain_lines_are_read_as_all_others_are(text):
     ours = toml_or_fault(parse_toml, text, TomlError)
     assert ours == toml_or_fault(tomllib.loads, text, ValueError)
+
+
+@pytest.mark.parametrize(("value", "times"), [("7", 16), ("[7, 8]", 32)])
+def test_a_long_list_takes_memory_as_its_values_do(value, times):
+    text = "edges = [" + ", ".join([value] * 100_000) + "]"
+    tracemalloc.start()
+    try:
+        assert parse_toml(text) == {"edges": [json.loads(value)] * 100_000}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < times * len(text)
 
 
 SOURCE = record(Field("path", any_text, "file", default=REQUIRED), Field("size", whole(0, 9), ""))

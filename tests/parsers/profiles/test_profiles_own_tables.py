@@ -1,6 +1,8 @@
 """Tables that users write: kernels or blocks, CSV or Parquet, any unit of time."""
 
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -168,3 +170,30 @@ def test_parquet_that_is_cut_off(tmp_path):
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(ProfileError, match="Parquet cannot be read"):
         read_profile(path)
+
+
+def test_a_table_is_read_without_pandas(table):
+    path = str(table("kernel,block,duration_us\n0,1,1\n"))
+    program = (
+        "import sys; from pathlib import Path; from depgraph.parsers.profiles import read_profile;"
+        f"read_profile(Path({path!r})); print('pandas' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert result.stdout.strip() == b"False"
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (((0, 1), (1, 0), (0, 0), (1, 1), (1, 0)), 6),
+        (((3, 3), (2, 3), (3, 3), (2, 3)), 4),  # the first that has come before
+        (((0, 0), (0, 1), (1, 0)), None),
+    ],
+)
+def test_the_first_block_with_a_second_time_is_named(table, rows, line):
+    file = table("kernel,block,duration_us\n" + "".join(f"{k},{b},1\n" for k, b in rows))
+    if line is None:
+        assert len(read_profile(file)) == len(rows)
+        return
+    with pytest.raises(ProfileError, match=rf":{line}: the block has a time already"):
+        read_profile(file)
