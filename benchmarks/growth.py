@@ -23,8 +23,8 @@ from make_large_log import make_large_log
 from make_recording import make_recording
 from measure import DEPGRAPH, Run, available_cores, run, run_together
 
-from depgraph.system.memory import default_limit
 from depgraph.system.text import counted
+from depgraph.system.workers import default_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

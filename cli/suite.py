@@ -303,8 +303,7 @@ def _refuse_others(store: Store, traces: Sequence[str]) -> None:
 
 def _jobs_for(verb: str, programs: Sequence[Program]) -> int:
     """Return how many programs may run at a time: one per processor, as far as there is memory."""
-    from depgraph.system.memory import default_limit
-    from depgraph.system.workers import available_jobs
+    from depgraph.system.workers import available_jobs, default_limit
 
     largest = max(_blocks_in(program) for program in programs)
     blocks = min(largest, _MOST_BLOCKS_THAT_COUNT)

@@ -28,16 +28,16 @@ from depgraph.system.described import (
     show_value,
     whole,
 )
-from depgraph.system.limits import (
+from depgraph.system.quantities import (
     FASTEST_MEMORY,
     LARGEST_ID,
     LARGEST_PARAMETER,
     LONGEST_TIME,
     MOST_BLOCKS_PER_SM,
     SLOWEST_MEMORY,
+    convert_time,
 )
 from depgraph.system.text import in_short
-from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
     from depgraph.system.described import Reader

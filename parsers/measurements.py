@@ -12,7 +12,7 @@ from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram,
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.inputs import TraceStream
 from depgraph.system.described import optional, real, text, whole
-from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from depgraph.system.described import (
     show_value,
     whole,
 )
-from depgraph.system.limits import LARGEST_ID
+from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.rows import rows_of
 from depgraph.trace.records import PROGRAMMATIC
 

@@ -16,7 +16,7 @@ from depgraph.cli.options.shared import (
 )
 from depgraph.cli.options.values import KERNEL_RANGE, size, whole
 from depgraph.recorder.run import MOST_GPU_MEMORY
-from depgraph.system.limits import LARGEST_ID
+from depgraph.system.quantities import LARGEST_ID
 
 # What C++, in which the recorder reads the pattern, does not know.
 _PYTHON_ONLY = re.compile(r"(?<!\\)(?:\\\\)*\(\?[^:=!]")

@@ -10,7 +10,7 @@ import click
 
 from depgraph.cli.options.shared import deps_option, given_options, say, together
 from depgraph.cli.options.values import BANDWIDTH, ID, OCCUPANCY, PATH, SMS, TIME, reading
-from depgraph.system.limits import LARGEST_ID, whole_number
+from depgraph.system.quantities import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.shared import Function, together
 from depgraph.cli.options.values import Value
-from depgraph.system.limits import number
+from depgraph.system.quantities import number
 
 if TYPE_CHECKING:
     from depgraph.reports.ci import Threshold

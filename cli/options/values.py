@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from depgraph.system.limits import (
+from depgraph.system.quantities import (
     FASTEST_MEMORY,
     LARGEST_ID,
     LONGEST_TIME,
@@ -21,8 +21,8 @@ from depgraph.system.limits import (
     number,
     whole_number,
 )
-from depgraph.system.memory import LEAST_LIMIT, parse_size
 from depgraph.system.text import in_short
+from depgraph.system.workers import LEAST_LIMIT, parse_size
 
 _MICROSECONDS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 

@@ -16,9 +16,9 @@ from depgraph.analysis.activity import (
     starts_of,
 )
 from depgraph.errors import ModelError
+from depgraph.system.quantities import share_of_gain
 from depgraph.system.rows import grouped
 from depgraph.system.text import counted
-from depgraph.system.time_units import share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 _MICROSECOND = 1000.0  # ns

@@ -35,7 +35,7 @@ from depgraph.mechanisms.predicted_time import (
 )
 from depgraph.scenario.contention import contended_bound, contended_serial
 from depgraph.schedule.schedule import Schedule, Swept, anomaly_notes
-from depgraph.system.time_units import ratio, share_of_gain
+from depgraph.system.quantities import ratio, share_of_gain
 from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.durations import kernel_makespans
 

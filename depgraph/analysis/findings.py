@@ -32,7 +32,7 @@ from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.system.time_units import ratio, share_of
+from depgraph.system.quantities import ratio, share_of
 from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.measured_run import MeasuredRun

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.system.quantities import share_of
 from depgraph.system.rows import grouped
-from depgraph.system.time_units import share_of
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name

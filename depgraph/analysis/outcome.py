@@ -16,7 +16,7 @@ from depgraph.mechanisms.baselines import serial
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against
 from depgraph.schedule.schedule import ANOMALY, Schedule
-from depgraph.system.time_units import ratio, share_of, share_of_gain
+from depgraph.system.quantities import ratio, share_of, share_of_gain
 
 
 @dataclass(frozen=True, slots=True)

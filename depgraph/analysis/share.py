@@ -16,7 +16,7 @@ from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_tim
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.schedule import Schedule
-from depgraph.system.time_units import ratio
+from depgraph.system.quantities import ratio
 
 
 @dataclass(frozen=True, slots=True)

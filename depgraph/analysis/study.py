@@ -32,7 +32,7 @@ from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_
 from depgraph.mechanisms.base import run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import Dataflow, serial
 from depgraph.schedule.policy import PRIORITIES
-from depgraph.system.time_units import ratio, share_of
+from depgraph.system.quantities import ratio, share_of
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
+from depgraph.system.quantities import ratio
 from depgraph.system.rows import grouped
 from depgraph.system.text import (
     clean_text,
@@ -29,7 +30,6 @@ from depgraph.system.text import (
     show_percent,
     size_text,
 )
-from depgraph.system.time_units import ratio
 from depgraph.trace.names import base_name
 
 BUFFERS = "reused-buffers"

@@ -14,9 +14,8 @@ from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
 from depgraph.extraction.shards import ShardResult
 from depgraph.graph.program import BlockCounts, remarks
-from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.text import kernels_text
-from depgraph.system.workers import Threads
+from depgraph.system.workers import BASE_BYTES, Threads, default_limit
 from depgraph.trace.records import LDGSTS_READ, MemoryOperation, Ranges
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
 from depgraph.store.tables import not_a_store
 from depgraph.store.writer import write_store
-from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import Scratch, refuse_existing
-from depgraph.system.workers import Threads, Workers, available_jobs
+from depgraph.system.workers import BASE_BYTES, Threads, Workers, available_jobs, default_limit
 from depgraph.trace.records import MemoryOperation, Trace
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
 from depgraph.footprint.ranges_jit import cut_at_multiples
 from depgraph.system.arrow import from_numpy, to_numpy
-from depgraph.system.memory import return_free_memory
 from depgraph.system.output import one_line_errors
+from depgraph.system.workers import return_free_memory
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, MemoryOperation
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from depgraph.system.described import (
     toml_text,
     whole,
 )
-from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
+from depgraph.system.quantities import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
 from depgraph.system.text import in_short
 
 _LARGEST = 1000  # measured or predicted a thousand times too long

@@ -16,8 +16,8 @@ from depgraph.graph.lists import distinct
 from depgraph.mechanisms.costs import ChangedCosts, Charges, Cost, charges_of, without_launch_costs
 from depgraph.schedule.schedule import ANOMALY, Schedule
 from depgraph.schedule.simulate import run_rules
-from depgraph.system import limits
-from depgraph.system.limits import LARGEST_PARAMETER
+from depgraph.system import quantities
+from depgraph.system.quantities import LARGEST_PARAMETER
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def word(mechanism: str, text: str) -> str:
 
 def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
     """Read a parameter; refuse what is not a whole number from `least` to `most`."""
-    value = limits.whole_number(text, least, most)
+    value = quantities.whole_number(text, least, most)
     if value is None:
         raise ModelError(
             f"{mechanism}: {in_short(text)!r} is not a whole number from {least} to {most}"
@@ -224,7 +224,7 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
 
 def share(mechanism: str, text: str) -> float:
     """Read a parameter; refuse what is not a number from 0 to 1."""
-    value = limits.number(text, 0.0, 1.0)
+    value = quantities.number(text, 0.0, 1.0)
     if value is None:
         raise ModelError(f"{mechanism}: {in_short(text)!r} is not a share from 0 to 1")
     return value

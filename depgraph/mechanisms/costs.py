@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.schedule.policy import IGNORED, Gates, Rules
-from depgraph.system.limits import LONGEST_TIME, number
+from depgraph.system.quantities import LONGEST_TIME, TIMES, convert_time, number
 from depgraph.system.text import in_short
-from depgraph.system.time_units import TIMES, convert_time
 from depgraph.timing.launch_model import OFF, LaunchModel
 
 if TYPE_CHECKING:

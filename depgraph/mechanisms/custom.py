@@ -25,7 +25,7 @@ from depgraph.schedule.policy import (
     Rules,
 )
 from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
-from depgraph.system.limits import LARGEST_PARAMETER
+from depgraph.system.quantities import LARGEST_PARAMETER
 from depgraph.system.text import clean_text
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from depgraph.reproduce.programs import geometric_mean, makespan, scenario_of
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.store import Store
+from depgraph.system.quantities import ratio
 from depgraph.system.text import did_you_mean, in_short
-from depgraph.system.time_units import ratio
 from depgraph.timing.launch_model import LaunchChoice, parse_launch
 from depgraph.trace.records import READ, WRITE
 

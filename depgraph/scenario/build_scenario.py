@@ -14,8 +14,8 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import default_gpu, sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
+from depgraph.system.quantities import convert_time, ratio, share_of
 from depgraph.system.text import counted, kernels_text
-from depgraph.system.time_units import convert_time, ratio, share_of
 from depgraph.timing.durations import default_durations, kernel_makespans, measured_block_durations
 from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model

@@ -17,7 +17,13 @@ from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import join_footprints
 from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
-from depgraph.system.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
+from depgraph.system.quantities import (
+    GREATEST_FACTOR,
+    LARGEST_ID,
+    LONGEST_TIME,
+    number,
+    whole_number,
+)
 from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
 

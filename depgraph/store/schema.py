@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
 from depgraph.graph.pairs import Pattern
 from depgraph.graph.program import JOINS
-from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
+from depgraph.system.quantities import LARGEST_ID, LONGEST_TIME
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE
 
 if TYPE_CHECKING:

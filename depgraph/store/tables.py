@@ -51,8 +51,8 @@ from depgraph.system.described import (
     values_of,
     whole,
 )
-from depgraph.system.limits import LARGEST_ID
 from depgraph.system.output import foreign_file_in, recover
+from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
 from depgraph.system.interrupts import closed_on_interrupt
-from depgraph.system.limits import MOST_JOBS, whole_number
 from depgraph.system.processes import Lost
+from depgraph.system.quantities import MOST_JOBS, whole_number
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

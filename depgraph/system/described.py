@@ -24,7 +24,7 @@ from typing import (
 )
 
 from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
-from depgraph.system.limits import MOST_ROWS
+from depgraph.system.quantities import MOST_ROWS
 from depgraph.system.text import clean_text, in_short, shown_in_short
 
 if TYPE_CHECKING:

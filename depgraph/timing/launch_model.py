@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, load_gpu
-from depgraph.system.limits import LONGEST_TIME, number
+from depgraph.system.quantities import LONGEST_TIME, convert_time, number
 from depgraph.system.text import in_short
-from depgraph.system.time_units import convert_time
 
 if TYPE_CHECKING:
     from depgraph.gpu.model import Gpu

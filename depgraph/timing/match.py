@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
-from depgraph.system.limits import LARGEST_ID, whole_number
+from depgraph.system.quantities import LARGEST_ID, whole_number
 from depgraph.system.text import counted, nor_more, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
 from depgraph.timing.durations import median

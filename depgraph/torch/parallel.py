@@ -30,7 +30,7 @@ from depgraph.apply.recorded import (
 )
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import ApplyError, DepgraphError, OutputError
-from depgraph.system.memory import parse_size
+from depgraph.system.workers import parse_size
 from depgraph.torch.rerun import call_to_check, run_again, why_not_again
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
-from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 if TYPE_CHECKING:

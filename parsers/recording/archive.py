@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.system.described import Field, any_text, fault_of_json, items, optional, whole
-from depgraph.system.limits import LARGEST_ID
-from depgraph.system.memory import default_limit
+from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.strict_json import read_json
 from depgraph.system.text import in_short, show_bytes
+from depgraph.system.workers import default_limit
 
 FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)  # the first had no pages, the first two no manifest

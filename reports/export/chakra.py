@@ -13,9 +13,9 @@ from depgraph.reports.export.protobuf import delimited, embedded, packed, real, 
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.schedule import Schedule
 from depgraph.system.output import new_file
+from depgraph.system.quantities import convert_time
 from depgraph.system.rows import grouped
 from depgraph.system.text import clean_text
-from depgraph.system.time_units import convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST
 
 _VERSION = "0.0.4"

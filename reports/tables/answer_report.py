@@ -14,6 +14,7 @@ from depgraph.mechanisms.predicted_time import PredictedTime
 from depgraph.reports.tables.bound_table import bound_report
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.reports.tables.table import Report
+from depgraph.system.quantities import TIMES, ratio
 from depgraph.system.text import (
     counted,
     show_factor,
@@ -22,7 +23,6 @@ from depgraph.system.text import (
     show_time,
     size_text,
 )
-from depgraph.system.time_units import TIMES, ratio
 
 _WORTH_SAYING = 1.005
 _OF_A_PREDICTION = ("us", "low_us", "high_us", "family")

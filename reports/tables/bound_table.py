@@ -16,8 +16,8 @@ from depgraph.reports.tables.table import (
     table_rows,
     whole_sms,
 )
+from depgraph.system.quantities import TIMES, ratio
 from depgraph.system.text import show_factor, show_number, size_text
-from depgraph.system.time_units import TIMES, ratio
 
 _WORTH_SAYING = 1.005
 _SIZES_IN_WORDS = 3

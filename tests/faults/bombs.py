@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 from recordings import KERNEL  # noqa: E402
 
 from depgraph.parsers.recording.archive import MAPS, MARK, SECTORS, TILES  # noqa: E402
-from depgraph.system.memory import BASE_BYTES  # noqa: E402
+from depgraph.system.workers import BASE_BYTES  # noqa: E402
 
 LIMIT = 256 << 20
 SECONDS = 120

@@ -3,7 +3,7 @@
 import pytest
 from faults.bombs import BOMBS, LARGE, LIMIT, run
 
-from depgraph.system.memory import BASE_BYTES
+from depgraph.system.workers import BASE_BYTES
 
 REFUSED, FINE = 1, 0
 

@@ -28,7 +28,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit import text as nvbit_text
 from depgraph.parsers.scanning import touch_table
 from depgraph.store.store import Store
-from depgraph.system.memory import _free_in_groups, default_limit, parse_size
+from depgraph.system.workers import _free_in_groups, default_limit, parse_size
 
 MIB = 1 << 20
 
