@@ -36,7 +36,7 @@ from depgraph.cli.options.shared import (
 )
 from depgraph.cli.options.values import SM_COUNTS, reading
 from depgraph.cli.progress import step_progress
-from depgraph.system.workers import NOBODY
+from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
     from depgraph.analysis.answer import Answer
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from depgraph.mechanisms import Mechanism
     from depgraph.reports.tables.table import Report
     from depgraph.scenario.scenario import Scenario
-    from depgraph.system.workers import Steps
 
 
 def _read_sharing(text: str) -> str:

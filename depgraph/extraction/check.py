@@ -15,14 +15,13 @@ from depgraph.extraction.scan import without_ranges
 from depgraph.extraction.shards import ShardResult
 from depgraph.graph.program import BlockCounts, remarks
 from depgraph.system.text import kernels_text
-from depgraph.system.workers import BASE_BYTES, Threads, default_limit
+from depgraph.system.workers import BASE_BYTES, Threads, Workers, default_limit
 from depgraph.trace.records import LDGSTS_READ, MemoryOperation, Ranges
 
 if TYPE_CHECKING:
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import Kernel
     from depgraph.system.arrays import Blocks
-    from depgraph.system.workers import Workers
     from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
 _LDGSTS = (

@@ -24,13 +24,12 @@ from depgraph.footprint.footprints import (
 from depgraph.footprint.ranges_jit import cut_ranges
 from depgraph.footprint.spill import PAGE_BYTES, RangeStore, Run, SpilledFootprints, write_run
 from depgraph.graph.lists import list_of_each, list_offsets
-from depgraph.system.workers import return_free_memory
+from depgraph.system.workers import Workers, return_free_memory
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from depgraph.system.arrays import AddressSpaces, FirstBlocks
     from depgraph.system.output import Scratch
-    from depgraph.system.workers import Workers
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.
 _ALIGNMENT = 128
