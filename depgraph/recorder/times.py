@@ -1,5 +1,6 @@
 """Times as traces of the PyTorch profiler: of an unrecorded run, and of blocks in another one."""
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -208,10 +209,11 @@ def as_launched(named: dict[str, Any], sized: dict[str, Any]) -> Launch:
 
 def _in_order(lines: Events, *, in_region: bool) -> Events:
     marks = sorted((line["correlation"], line["region"]) for line in lines if "region" in line)
+    numbers = [number for number, _ in marks]
 
     def is_inside(correlation: int) -> bool:
-        before = ["stop", *(what for number, what in marks if number < correlation)]
-        return not in_region or before[-1] == "start"
+        n_before = bisect_left(numbers, correlation)
+        return not in_region or (n_before > 0 and marks[n_before - 1][1] == "start")
 
     events = (e for e in lines if "cat" in e and is_inside(e["args"]["correlation"]))
     return sorted(events, key=lambda event: (event["args"]["correlation"], event["ts"]))

@@ -374,6 +374,23 @@ def test_times_are_those_of_a_region_and_of_the_launches_that_were_recorded(tmp_
     assert starts([kernel(1, "a") | {"ordinal": 1}], in_region=False) == [2]
 
 
+def test_a_launch_is_in_a_region_by_the_last_mark_before_it(tmp_path):
+    regions = range(1000)
+    lines = [
+        line
+        for n in regions
+        for line in (
+            {"region": "start", "correlation": 10 * n + 2}, run_of(10 * n + 2, "a", n),
+            run_of(10 * n + 3, "b", n + 0.5), {"region": "stop", "correlation": 10 * n + 5},
+            run_of(10 * n + 5, "c", n + 0.7), run_of(10 * n + 6, "d", n + 0.8),
+        )
+    ]  # fmt: skip
+    (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for in_region, names in ((True, "bc"), (False, "abcd")):
+        (events,) = timed_in(tmp_path, in_region=lambda _, chosen=in_region: chosen)
+        assert [event["name"][0] for event in events] == [*names * len(regions)]
+
+
 def leave(folder, *events):
     """Write events as the recorder leaves them."""
     lines = [{"event": "recording", "format": 2, "process": 5}, *events]
