@@ -7,6 +7,7 @@ functions that decide which operators it calls.
 
 import functools
 import gc
+import inspect
 import sys
 import types
 import weakref
@@ -15,9 +16,10 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from depgraph.torch.executed import (
@@ -26,6 +28,7 @@ from depgraph.torch.executed import (
     Executed,
     function_in,
     globals_in,
+    imported_in,
     is_library,
     names_in,
 )
@@ -64,6 +67,7 @@ _WITHOUT_ATTRIBUTES = (
     dict, list, tuple, set, frozenset, deque, type, types.MappingProxyType, types.FunctionType,
     types.MethodType, types.ModuleType, ContextVar,
 )  # fmt: skip
+_AS_ATTRIBUTES = types.FunctionType, staticmethod  # descriptors of which a class has the function
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
@@ -287,6 +291,9 @@ def _slots_of(  # noqa: C901, PLR0912
             kind = ITEM if isinstance(owner, list) else ""
             for place, value in items_of(owner):
                 yield (owner, kind, place, value, f"{path}[{place}]", False)
+    elif isinstance(owner, np.ndarray) and owner.dtype == object:
+        for value in islice(owner.flat, _MOST_ITEMS):
+            yield (owner, "", None, value, f"{path}[...]", False)
     elif isinstance(owner, (set, frozenset, deque)):
         for _, value in islice(items_of(owner), _MOST_ITEMS):
             yield (owner, "", None, value, f"{path}[...]", False)
@@ -300,7 +307,8 @@ def _slots_of(  # noqa: C901, PLR0912
     else:
         yield from _of_object(owner, path, _read_of(owner, executed, is_searched=is_searched))
         return
-    if type(owner) not in _WITHOUT_ATTRIBUTES and getattr(owner, "__dict__", None):
+    is_own = not is_library(type(owner).__module__)
+    if type(owner) not in _WITHOUT_ATTRIBUTES and (is_own or getattr(owner, "__dict__", None)):
         yield from _of_object(owner, path, _read_of(owner, executed, is_searched=is_searched))
 
 
@@ -324,10 +332,9 @@ def _of_function(  # noqa: C901
         except ValueError:  # nothing is bound there yet
             continue
     names = function.__globals__
-    read = names_in(code)
     for name in sorted(globals_in(code) & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
-    for name in sorted(read & sys.modules.keys() - names.keys()):  # it may be imported there
+    for name in sorted(_modules_read(code, names) & sys.modules.keys()):
         if not is_library(name):
             yield (sys.modules, ITEM, name, sys.modules[name], name, True)
     if function.__defaults__:
@@ -340,6 +347,17 @@ def _of_function(  # noqa: C901
         yield (function.__kwdefaults__, ITEM, key, value, f"{path}'s default {key}", True)
     for key, value in vars(function).items():
         yield (vars(function), ITEM, key, value, f"{path}.{key}", key in executed.names)
+
+
+def _modules_read(code: types.CodeType, names: dict[str, Any]) -> set[str]:
+    """Return the names of modules that code may find by their names, and of what holds these."""
+    *packages, _ = accumulate(f"{names.get('__package__') or ''}.".split("."), "{}.{}".format)
+    imported = imported_in(code)
+    found = {*imported, *(names_in(code) - names.keys())}
+    found |= {f"{package}.{name}".strip(".") for package in packages for name in imported}
+    while above := {name.rpartition(".")[0] for name in found} - found:
+        found |= above
+    return found
 
 
 def _of_namespace(
@@ -357,13 +375,13 @@ def _of_namespace(
             is_wanted = is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
         if not is_wanted and not executed.ran(function):
             continue
-        if isinstance(value, (classmethod, property)):
+        if hasattr(type(value), "__get__") and not isinstance(value, _AS_ATTRIBUTES):
             yield (vars(owner), ITEM, key, value, f"{path}.{key}", True)
             yield (owner, "", key, function, f"{path}.{key}", True)
         else:
             yield (owner, ATTRIBUTE, key, function, f"{path}.{key}", True)
     if isinstance(owner, type):
-        yield from _classes_of(owner, owner.__mro__[1:])
+        yield from _classes_of(owner, [*owner.__mro__[1:], *inspect.getmro(type(owner))])
 
 
 def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found]:

@@ -16,6 +16,7 @@ _LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "triton"})
 _SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too
 _IMPORTING = "<frozen importlib._bootstrap>"
 _BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_BY_IMPORT = frozenset({"IMPORT_NAME"})
 _DYNAMIC = frozenset({"getattr", "hasattr", "vars", "attrgetter"})
 _DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
 
@@ -158,12 +159,21 @@ def names_in(code: types.CodeType) -> set[str]:
     return found
 
 
-@functools.cache
 def globals_in(code: types.CodeType) -> frozenset[str]:
     """Return the names that code looks up in its module, and then among Python's own."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname in _BY_NAME}
-    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return frozenset(found).union(*map(globals_in, inner))
+    return _named_by(code, _BY_NAME)
+
+
+def imported_in(code: types.CodeType) -> frozenset[str]:
+    """Return the names of modules that code imports."""
+    return _named_by(code, _BY_IMPORT)
+
+
+@functools.cache
+def _named_by(code: types.CodeType, instructions: frozenset[str]) -> frozenset[str]:
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in instructions}
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return frozenset(found).union(*(_named_by(each, instructions) for each in inner))
 
 
 @functools.cache
