@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +38,7 @@ from depgraph.torch.values import (
     count_of,
     hooks_on,
     is_as_it_was,
+    is_equal_tensor,
     is_simple,
     is_strided,
     is_the_same,
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
 _NO_OBJECTS = (
-    *SIMPLE, torch.Tensor, ModuleType, FunctionType, MethodType, CodeType, type, dict, list, tuple,
-    set, frozenset,
+    *SIMPLE, MethodType, CodeType, type, dict, list, tuple, set, frozenset,
 )  # fmt: skip
 _WITH_ATTRIBUTES = FunctionType, ModuleType
 _GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
@@ -181,7 +181,8 @@ class Guards:
                 return True
             return not is_tensor and (is_simple(slot.value) or isinstance(slot.value, _CALLABLE))
 
-        slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
+        chosen = [slot for slot in leading_to(bindings, is_wanted) if not ignored(slot)]
+        slots = [slot for slot in chosen if slot.kind]
         namespaces = Namespaces()
         self._checks = [
             _Check(
@@ -191,34 +192,31 @@ class Guards:
             )
             for slot in slots
         ]
-        in_slots = (each for slot in slots for each in (slot.of, slot.value))
+        in_slots = [each for slot in chosen for each in (slot.of, slot.value)]
         objects = _objects_of((*bindings.roots, *in_slots))
-        classes = {type(each) for each in objects}
+        classes = {*map(type, objects), *map(type, in_slots), *filter(_is_class, in_slots)}
         self._bases = {cls: cls.__mro__ for cls in classes if not is_library(cls.__module__)}
         # What is not asked for its attributes must be what it was.
-        looked_up = [check.slot.owner for check in self._checks if check.place != ASKED]
+        looked_up = {id(c.slot.owner): c.slot.owner for c in self._checks if c.place != ASKED}
         known = {id(each) for each in objects}
-        for owner in {id(each): each for each in looked_up}.values():
+        for owner in looked_up.values():
             cls = owner if isinstance(owner, type) else type(owner)
-            if is_changeable(cls):
-                self._bases[cls] = cls.__mro__
-            if isinstance(owner, (type, ModuleType)) or (
-                is_changeable(cls) and id(owner) not in known
-            ):
+            self._bases |= {each: each.__mro__ for each in (cls, type(cls)) if is_changeable(each)}
+            if isinstance(owner, type) or (is_changeable(cls) and id(owner) not in known):
                 objects.append(owner)
-        modules = [each for each in objects if isinstance(each, torch.nn.Module)]
         held = {id(slot.owner) for slot in slots}
+        modules = (each for each in objects if isinstance(each, torch.nn.Module))
         held |= {id(each) for module in modules for each in held_by(module)}
         self._sizes = [
             (owner, size, path, is_needed)
             for owner, size, path, is_needed in bindings.sizes
             if is_needed or id(owner) in held
         ]
-        self._namespaces = _namespaces(namespaces, bindings, slots, objects, self._sizes)
+        self._namespaces = _namespaces(namespaces, bindings, chosen, objects, self._sizes)
         self._ordered = [
             Names.in_order(owner, path)
             for owner, _, path, is_needed in self._sizes
-            if is_needed and isinstance(owner, dict) and type(owner) is not dict
+            if is_needed and isinstance(owner, (dict, MappingProxyType)) and type(owner) is not dict
         ]
         self._are_objects_as_then = objects_as_now(objects)
         self._contents = bindings.contents
@@ -258,7 +256,7 @@ class Guards:
             changed = zip(_SETTINGS, now, self._settings, strict=True)
             return next(f"{name}: {a}, not {b}" for name, a, b in changed if a != b)
         for tensor, then, path in self._host:
-            if not torch.equal(tensor, then):
+            if not is_equal_tensor(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
         try:
             is_hooked = RemovableHandle.next_id != self._hooks
@@ -422,8 +420,8 @@ class _Look:
             where = f"{owner}.{slot.key}"
         else:
             key = repr(slot.key) if type(slot.key) in {str, int} else self.name_of(slot.key)
-            is_own = type(slot.owner).__getitem__ is not container_of(slot.owner).__getitem__
-            where = f"item_of({owner}, {key})" if is_own else f"{owner}[{key}]"
+            is_pythons = type(slot.owner) in {list, OrderedDict}
+            where = f"{owner}[{key}]" if is_pythons else f"item_of({owner}, {key})"
         self.test(f"same({where}, {value})" if is_told else f"{where} is {value}")
 
     def function(self) -> Callable[[], bool]:
@@ -446,6 +444,10 @@ class _Look:
         exec(f"def look():\n    return (\n        {tests}\n    )\n", held)  # noqa: S102 - names made here
         look: Callable[[], bool] = held["look"]
         return look
+
+
+def _is_class(thing: Any) -> bool:
+    return isinstance(thing, type)
 
 
 def _is_in_dictionary(slot: Slot) -> bool:
@@ -480,7 +482,7 @@ def _namespaces(
             names.path = path
             names.note_order() if is_needed else names.note_size()
     things = {id(each): each for slot in slots for each in (slot.of, slot.value)}.values()
-    for each in (*objects, *(each for each in things if isinstance(each, _WITH_ATTRIBUTES))):
+    for each in objects:
         if type(mine := getattr(each, "__dict__", None)) is dict:
             path = each.__name__ if isinstance(each, _WITH_ATTRIBUTES) else type(each).__qualname__
             unread = OF_COMPILER if isinstance(each, torch.nn.Module) else frozenset()

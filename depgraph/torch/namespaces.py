@@ -33,21 +33,25 @@ _AS_THEY_ARE = (
 _CAN_CHANGE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class is made in Python
 _DEPTH = 4  # of modules in modules, such as torch.nn.functional
 # What an operator or a statement calls of a class.
+_ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor"
 _BY_SYNTAX = frozenset(
     f"__{name}__"
-    for name in """
-    call getattr getattribute bool len iter next contains getitem enter exit get hash index int
-    float eq ne lt le gt ge neg pos abs invert add radd iadd sub rsub isub mul rmul imul truediv
-    rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror
-    xor rxor torch_function
-    """.split()  # noqa: SIM905 - easier to read
+    for name in (
+        *(before + name for name in _ARITHMETIC.split() for before in ("", "r", "i")),
+        *"""
+        call getattr getattribute setattr delattr bool len iter next contains reversed missing
+        getitem setitem delitem enter exit get set delete hash index int float complex str repr
+        format round trunc floor ceil eq ne lt le gt ge neg pos abs invert instancecheck
+        subclasscheck torch_function
+        """.split(),  # noqa: SIM905 - easier to read
+    )
 )
 
 
 class Names:
     """What a dictionary holds under some names, or that it holds nothing there."""
 
-    def __init__(self, dictionary: dict[Any, Any], path: str) -> None:
+    def __init__(self, dictionary: Mapping[Any, Any], path: str) -> None:
         self.dictionary, self.path = dictionary, path
         self._then: dict[Any, tuple[Any, str]] = {}
         self._size = -1
@@ -55,7 +59,7 @@ class Names:
         self._keys: list[Any] = []
 
     @classmethod
-    def in_order(cls, dictionary: dict[Any, Any], path: str) -> Names:
+    def in_order(cls, dictionary: Mapping[Any, Any], path: str) -> Names:
         """Return what holds in which order a dictionary has its items."""
         made = cls(dictionary, path)
         made.note_order()

@@ -20,6 +20,7 @@ SIMPLE = (
 )  # fmt: skip
 OF_COMPILER = frozenset({"_compile_kwargs"})  # what torch.compile notes on a module, for itself
 HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
+_ABSENT = object()
 _CONTAINERS = OrderedDict, dict, list, tuple, set, frozenset, deque
 
 
@@ -51,7 +52,12 @@ def items_of(container: Any) -> Iterator[tuple[Any, Any]]:
 
 def item_of(container: Any, key: Any) -> Any:
     """Return what a container has under a key; raise LookupError if it has nothing there."""
-    return container_of(container).__getitem__(container, key)
+    kind = container_of(container)
+    if not hasattr(kind, "get"):
+        return kind.__getitem__(container, key)
+    if (found := kind.get(container, key, _ABSENT)) is _ABSENT:  # `[]` may make what is missing
+        raise KeyError(key)
+    return found
 
 
 def copy_of(value: Any) -> Any:
@@ -130,3 +136,9 @@ def is_equal(now: Any, then: Any) -> bool:
     if isinstance(then, Number):  # zeros have signs, and what is no number is itself
         return now is then or repr(now) == repr(then)
     return bool(now == then)
+
+
+def is_equal_tensor(now: Any, then: Any) -> bool:
+    """Tell whether two tensors have the same values, zeros with their signs."""
+    is_signed = now.is_floating_point() and is_strided(now)
+    return torch.equal(now, then) and (not is_signed or torch.equal(now.signbit(), then.signbit()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -245,6 +246,200 @@ def what_an_ordered_dictionary_has():
     return function, lambda: held.update(b=7.0)
 
 
+@case
+def the_attributes_of_a_function():
+    def scaled(x):
+        return x * scaled.gain
+
+    scaled.gain = 2.0
+    return lambda x: scaled(x) + 1, lambda: setattr(scaled, "__dict__", {"gain": 5.0})
+
+
+@case
+def the_attributes_of_a_tensor():
+    gain = torch.ones(8)
+    gain.times = 2.0
+    return lambda x: x * gain * gain.times, lambda: setattr(gain, "__dict__", {"times": 5.0})
+
+
+@case
+def an_attribute_that_a_tensor_is_given():
+    gain = torch.ones(8)
+    return lambda x: x * gain * getattr(gain, "times", 2.0), lambda: setattr(gain, "times", 5.0)
+
+
+HOLDERS = {
+    "a tuple": lambda each: (each,),
+    "an array": lambda each: np.array([each], dtype=object),
+}
+
+
+def of_holder(hold):
+    """Return a function that reads an object out of what holds it, and what hides its class."""
+
+    class Kept:
+        gain = 2.0
+
+    held = hold(Kept())
+    return lambda x: x * held[0].gain, lambda: setattr(held[0], "gain", 5.0)
+
+
+for _name, _hold in HOLDERS.items():
+    CASES[f"an attribute of an object in {_name}"] = lambda hold=_hold: of_holder(hold)
+
+
+def of_metaclass(change):
+    """Return a function that reads what a class of a class may decide, and what changes it."""
+
+    class Base(type):
+        shift = 1.0
+
+    class Other(type):
+        shift, gain = 2.0, property(lambda _: 5.0)
+
+    class Meta(Base):
+        pass
+
+    class Kept(metaclass=Meta):
+        gain = 2.0
+
+    return lambda x: x * Kept.gain + Kept.shift, lambda: change(Meta, Other)
+
+
+IN_METACLASSES = {
+    "its bases": lambda meta, other: setattr(meta, "__bases__", (other,)),
+    "what it has": lambda meta, _: setattr(meta, "shift", 7.0),
+}
+for _name, _change in IN_METACLASSES.items():
+    CASES[f"of a class's class, {_name}"] = lambda change=_change: of_metaclass(change)
+
+
+@case
+def what_a_class_of_lists_has():
+    class Kept(list):
+        gain = 2.0
+
+    held = Kept([1.0])
+    return lambda x: x * held.gain * held[0], lambda: setattr(Kept, "gain", 5.0)
+
+
+@case
+def what_a_named_tuple_calls_its_items():
+    pair = namedtuple("pair", "left right")  # noqa: PYI024 - as people write them
+    held = pair(2.0, 3.0)
+    return lambda x: x * held.left, lambda: setattr(pair, "left", pair.right)
+
+
+@case
+def a_descriptor_of_the_users_own():
+    class Kept:
+        value = 2.0
+
+        def __get__(self, *_):
+            return self.value
+
+    class Holder:
+        gain = Kept()
+
+    return lambda x: x * Holder.gain, lambda: setattr(vars(Holder)["gain"], "value", 5.0)
+
+
+@case
+def the_order_behind_a_view_of_a_dictionary():
+    held = OrderedDict(a=2.0, b=3.0)
+    view = types.MappingProxyType(held)
+
+    def function(x):
+        for each in view.values():
+            x = x * each + 1
+        return x
+
+    return function, lambda: held.move_to_end("a")
+
+
+def of_import(statement, change, **names):
+    """Return a function that imports what a package has, and what changes it."""
+    package = types.ModuleType("package_of_a_test")
+    package.__path__ = []
+    package.part = types.ModuleType("package_of_a_test.part")
+    package.part.gain = 2.0
+    sys.modules |= {each.__name__: each for each in (package, package.part)}
+    scope = {"__name__": "package_of_a_test.mine", **names}
+    exec(f"def function(x):\n    {statement}\n    return x * part.gain", scope)  # noqa: S102
+    return scope["function"], lambda: change(package, types.SimpleNamespace(gain=5.0))
+
+
+IMPORTS = {
+    "import package_of_a_test.part as part": lambda package, new: setattr(package, "part", new),
+    "from package_of_a_test import part": lambda package, new: setattr(package, "part", new),
+    "from . import part": lambda package, new: setattr(package, "part", new),
+    "import package_of_a_test; part = package_of_a_test.part": lambda _, new: sys.modules.update(
+        package_of_a_test=types.SimpleNamespace(part=new)
+    ),
+}
+for _name, _change in IMPORTS.items():
+    CASES[_name] = lambda name=_name, change=_change: of_import(
+        name, change, package_of_a_test=None, __package__="package_of_a_test"
+    )
+
+
+def of_syntax(kind, name, asked):
+    """Return a function that asks an object, and what lets its class answer itself."""
+    cls = type("Kept", (kind,), {})
+    made = cls()
+    return lambda x: x * asked(made), lambda: setattr(cls, name, lambda *_: iter([5.0]))
+
+
+def missing(made):
+    try:
+        return sum(made["nothing"])
+    except LookupError:
+        return 2.0
+
+
+class Shifted:
+    def __rlshift__(self, _):
+        return [2.0]
+
+
+BY_SYNTAX = {
+    "__missing__": (dict, missing),
+    "__reversed__": (list, lambda made: sum(reversed(made))),
+    "__lshift__": (object, lambda made, by=Shifted(): sum(made << by)),  # noqa: B008
+}
+for _name, (_kind, _asked) in BY_SYNTAX.items():
+    CASES[_name] = lambda name=_name, kind=_kind, asked=_asked: of_syntax(kind, name, asked)
+
+
+@case
+def what_says_what_an_instance_is():
+    meta = type("Meta", (type,), {})
+    cls = meta("Kept", (), {})
+
+    def change():
+        meta.__instancecheck__ = lambda *_: True
+
+    return lambda x: x * (2 if isinstance(X, cls) else 3), change
+
+
+@case
+def what_sets_attributes():
+    class Kept:
+        gain = 2.0
+
+    made = Kept()
+    made.gain = 2.0
+
+    def function(x):
+        made.gain = 2.0
+        return x * made.gain
+
+    def set_twice(thing, name, value):
+        vars(thing)[name] = value * 2
+
+    return function, lambda: setattr(Kept, "__setattr__", set_twice)
+
+
 @pytest.fixture(params=["compiled", "by Python"])
 def looks(request, monkeypatch):
     """Look at words by compiled code, and where there is none."""
@@ -295,3 +490,16 @@ def test_a_list_that_has_no_items_any_more_is_not_looked_into():
     assert are_as_then()
     held.clear()
     assert not are_as_then()
+
+
+def test_a_dictionary_that_makes_what_is_missing_is_not_asked_for_it():
+    held = defaultdict(lambda: THREE, a=torch.ones(8) * 2)
+
+    def function(x):
+        return x * sum(held.values())
+
+    guards = guarded(function, X.clone())
+    assert not guards.failed()
+    held["b"] = held.pop("a")
+    assert guards.failed()
+    assert [*held] == ["b"]

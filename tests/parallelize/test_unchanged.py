@@ -13,6 +13,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from depgraph.torch import unchanged  # noqa: E402
 from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now  # noqa: E402
+from depgraph.torch.values import is_equal_tensor  # noqa: E402
 
 MEMORY = torch.zeros(64)
 CHANGES = {
@@ -173,3 +174,10 @@ def test_attributes_set_in_any_way_count():
         set_held(things[which], [number])
         assert versions.changed() == ""
         assert kept[which].looks > looks
+
+
+def test_zeros_are_told_apart_by_their_signs():
+    zeros = torch.zeros(3)
+    assert is_equal_tensor(zeros, zeros.clone())
+    assert not is_equal_tensor(zeros, -zeros)
+    assert is_equal_tensor(torch.arange(3), torch.arange(3))
