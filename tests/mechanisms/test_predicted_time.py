@@ -166,6 +166,7 @@ def chain_of(per_sm, time):
     return MeasuredProgram("chain", "chain", 0, [kernel] * 12, links, 1, 1).scenario(H100, "full")
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("name", ["pdl", "cuda-graph(programmatic)"])
 def test_early_blocks_stay_even_over_sms_or_pile_up_where_some_find_no_slot(name):
     (early,) = find_mechanisms([name])
@@ -176,6 +177,7 @@ def test_early_blocks_stay_even_over_sms_or_pile_up_where_some_find_no_slot(name
         assert (found.high <= chain * 1.06) == is_even
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(("per_sm", "preamble"), [(1, 9.0), (4, 9.0), (8, 4.0), (8, 9.0)])
 @pytest.mark.parametrize("name", ["pdl", "cuda-graph(programmatic)"])
 def test_what_blocks_do_before_they_wait_slows_the_kernel_before(name, per_sm, preamble):
