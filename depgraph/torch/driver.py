@@ -36,6 +36,11 @@ class Driver:
         except RuntimeError as error:  # the driver is older than cuda-bindings
             hint = "install cuda-bindings of the version of CUDA that nvidia-smi names"
             raise ApplyError(f"the CUDA driver has no {name}: {error}", hint) from None
+        except ValueError as error:  # it is newer: a kind of node, say, that they do not name
+            hint = "install a newer cuda-bindings"
+            raise ApplyError(
+                f"cuda-bindings does not know {name}'s answer: {error}", hint
+            ) from None
         if code and code != end:
             raise ApplyError(f"the CUDA driver refused {name}: {code.name}")
         return None if code else values[0] if len(values) == 1 else values

@@ -240,6 +240,12 @@ def test_a_driver_that_lacks_a_call_is_named(driver_of):
         made.call("cuGraphClone", 1)
 
 
+def test_a_kind_of_node_that_cuda_bindings_do_not_know_is_refused(driver_of):
+    made, _ = driver_of({1: 16})
+    with pytest.raises(ApplyError, match="16 is not a valid CUgraphNodeType; install a newer"):
+        made.kind(1)
+
+
 def test_without_cuda_bindings_there_is_one_line_that_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(ApplyError, match="cuda-bindings is not installed; pip install"):
