@@ -108,18 +108,9 @@ def _run_all(work: Path) -> None:
         code, _, errors = same_answers.run(line.split(), work)
         if code:
             sys.exit(f"{line}: {errors}")
-    _cut_into_shards()
     os.chdir(ROOT)
     if pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *TESTS]):
         sys.exit("tests fail")
-
-
-def _cut_into_shards() -> None:
-    """Call what only traces beyond the memory limit need."""
-    from depgraph.footprint.ranges_jit import cut_ranges
-
-    ends = np.array([8], np.uint64)
-    cut_ranges(np.zeros(1, np.int32), np.zeros(1, np.uint8), ends - ends, ends, ends)
 
 
 if __name__ == "__main__":

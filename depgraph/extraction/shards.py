@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from depgraph.dependence.possible import sweep_possible
 from depgraph.dependence.sweep import SetPairs, sweep_spaces
 from depgraph.footprint.footprints import (
+    ADDRESS_END,
     Footprints,
     concatenate_footprints,
-    cut_to_spans,
     stack_footprints,
 )
-from depgraph.footprint.ranges_jit import cut_ranges
 from depgraph.footprint.spill import PAGE_BYTES, RangeStore, Run, SpilledFootprints, write_run
 from depgraph.graph.lists import list_of_each, list_offsets
 from depgraph.system.workers import Workers, return_free_memory
@@ -37,7 +36,6 @@ _ALIGNMENT = 128
 # over while it is cut and joined, two orders, and the links of the sweep.
 _BYTES_PER_RANGE = 160
 _SMALL = 100_000
-_ADDRESS_END = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Shard:
     runs: Sequence[Run] = ()
     # The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
     low: int = 0
-    high: int = _ADDRESS_END
+    high: int = ADDRESS_END
     output: Path | None = None  # where to leave the joined footprints; None to return them
 
     def load(self) -> list[Footprints]:
@@ -163,11 +161,13 @@ class ShardAnalysis:
     def _sweep_possible(self, footprints: Footprints, shard: Shard) -> list[SetPairs]:
         if self.possible is None or not len(self.possible):
             return []
-        low, high = np.array([[shard.low], [min(shard.high, _ADDRESS_END - 1)]], np.uint64)
-        here, _ = cut_to_spans(self.possible, low, high)
-        operation_of_block = list_of_each(self.first_block)
         return sweep_possible(
-            footprints, here, operation_of_block, self.n_operations, self.space, self.frees
+            footprints,
+            self.possible.between(shard.low, shard.high),
+            list_of_each(self.first_block),
+            self.n_operations,
+            self.space,
+            self.frees,
         )
 
 
@@ -189,9 +189,8 @@ def choose_boundaries(
 
 def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> list[Footprints]:
     """Cut footprints at address boundaries; return those of each shard."""
-    offsets, *columns = cut_ranges(*footprints.columns, boundaries)
-    pieces = Footprints(*columns)
-    return [pieces.take(slice(low, high)) for low, high in pairwise(offsets)]
+    ends = pairwise([0, *boundaries.tolist(), ADDRESS_END])
+    return [footprints.between(low, high) for low, high in ends]
 
 
 def analyse_shards(
@@ -234,7 +233,7 @@ def _memory_shards(ranges: RangeStore, workers: Workers, wanted: int) -> list[Sh
     if not len(boundaries):
         return [Shard(pieces)]
     cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), pieces))
-    ends = pairwise([0, *boundaries.tolist(), _ADDRESS_END])
+    ends = pairwise([0, *boundaries.tolist(), ADDRESS_END])
     return [
         Shard(of_shard, (), low, high)
         for of_shard, (low, high) in zip(zip(*cut, strict=True), ends, strict=True)
@@ -245,5 +244,5 @@ def _file_shards(ranges: RangeStore, scratch: Scratch, wanted: int) -> list[Shar
     boundaries = choose_boundaries(ranges.samples, wanted, PAGE_BYTES).tolist()
     return [
         Shard((), ranges.runs, low, high, scratch.new_file("shard"))
-        for low, high in pairwise([0, *boundaries, _ADDRESS_END])
+        for low, high in pairwise([0, *boundaries, ADDRESS_END])
     ]

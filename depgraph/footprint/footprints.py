@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 GRANULARITIES = (1, 32, 128)
+ADDRESS_END = 1 << 64
 _WAYS = np.array([0, 0, 1, 2], np.uint8)
 
 
@@ -61,6 +62,13 @@ class Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
         columns: tuple[NDArray[Any], ...] = self.columns
         return Footprints(*(column[chosen] for column in columns))
+
+    def between(self, low: int, high: int) -> Footprints:
+        """Return the parts of ranges between two addresses, the second at most 2**64."""
+        least, most = np.uint64(low), np.uint64(min(high, ADDRESS_END - 1))
+        inside = self.take((self.start < most) & (self.end > least))
+        start, end = np.maximum(inside.start, least), np.minimum(inside.end, most)
+        return Footprints(inside.block, inside.kind, start, end)
 
     def joined(self, n_blocks: int) -> Footprints:
         """Return ranges in any order sorted by block and kind, those that touch joined."""

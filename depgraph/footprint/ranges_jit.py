@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.system.compiled import compiled, compiled_helper, compiled_if_larger
+from depgraph.system.compiled import compiled_helper, compiled_if_larger
 
 if TYPE_CHECKING:
     from depgraph.system.arrays import Offsets
@@ -225,80 +225,3 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
             out_row[i] = group >> 2
             out_kind[i] = group & 3
     return out_row, out_kind, out_start, out_end
-
-
-@compiled
-def cut_ranges(block, kind, start, end, boundaries):
-    """Cut ranges at address boundaries and deal the pieces out to the shards between them."""
-    n_shards = len(boundaries) + 1
-    offsets = np.zeros(n_shards + 1, np.int64)
-    first = np.empty(len(start), np.int32)
-    shard = 0
-    for i in range(len(start)):
-        if not (
-            (shard == 0 or boundaries[shard - 1] <= start[i])
-            and (shard == n_shards - 1 or start[i] < boundaries[shard])
-        ):
-            low = 0
-            high = n_shards - 1
-            while low < high:
-                middle = (low + high) // 2
-                if start[i] < boundaries[middle]:
-                    high = middle
-                else:
-                    low = middle + 1
-            shard = low
-        first[i] = shard
-        s = shard
-        offsets[s + 1] += 1
-        while s < n_shards - 1 and end[i] > boundaries[s]:
-            s += 1
-            offsets[s + 1] += 1
-    for s in range(n_shards):
-        offsets[s + 1] += offsets[s]
-    total = offsets[n_shards]
-    out_block = np.empty(total, np.int32)
-    out_kind = np.empty(total, np.uint8)
-    out_start = np.empty(total, np.uint64)
-    out_end = np.empty(total, np.uint64)
-    fill = offsets[:-1].copy()
-    for i in range(len(start)):
-        piece = np.int64(first[i])
-        low_address = start[i]
-        while True:
-            at = fill[piece]
-            fill[piece] += 1
-            out_block[at] = block[i]
-            out_kind[at] = kind[i]
-            out_start[at] = low_address
-            if piece == n_shards - 1 or end[i] <= boundaries[piece]:
-                out_end[at] = end[i]
-                break
-            out_end[at] = boundaries[piece]
-            low_address = boundaries[piece]
-            piece += 1
-    return offsets, out_block, out_kind, out_start, out_end
-
-
-@compiled
-def cut_at_multiples(block, kind, start, end, size):
-    """Cut ranges at the multiples of `size` (uint64); return the pieces in the order given."""
-    total = np.int64(0)
-    for i in range(len(start)):
-        total += np.int64((end[i] - np.uint64(1)) // size - start[i] // size) + 1
-    out_block = np.empty(total, np.int32)
-    out_kind = np.empty(total, np.uint8)
-    out_start = np.empty(total, np.uint64)
-    out_end = np.empty(total, np.uint64)
-    n = 0
-    for i in range(len(start)):
-        low = start[i]
-        while low < end[i]:
-            high = min(end[i], (low // size + np.uint64(1)) * size)
-            out_block[n] = block[i]
-            out_kind[n] = kind[i]
-            out_start[n] = low
-            out_end[n] = high
-            n += 1
-            low = high
-    return out_block, out_kind, out_start, out_end

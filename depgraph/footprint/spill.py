@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
-from depgraph.footprint.ranges_jit import cut_at_multiples
 from depgraph.system.arrow import from_numpy, to_numpy
 from depgraph.system.output import one_line_errors
 from depgraph.system.workers import return_free_memory
@@ -66,9 +65,20 @@ class Run:
 
 def write_run_by_start(footprints: Footprints, path: Path) -> Run:
     """Cut footprints into pages, sort them by start address, and write them."""
-    pages = Footprints(*cut_at_multiples(*footprints.columns, np.uint64(PAGE_BYTES)))
+    pages = cut_at_multiples(footprints, PAGE_BYTES)
     write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
     return Run(path, len(footprints), sample_starts(footprints))
+
+
+def cut_at_multiples(footprints: Footprints, size: int) -> Footprints:
+    """Cut ranges where addresses are multiples of a size; return the pieces in the order given."""
+    first, step = footprints.start // np.uint64(size), np.uint64(size)
+    count = ((footprints.end - np.uint64(1)) // step - first).astype(np.int64) + 1
+    row = np.repeat(np.arange(len(footprints)), count)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    low, whole = (first[row] + number.astype(np.uint64)) * step, footprints.take(row)
+    start, end = np.maximum(whole.start, low), np.minimum(whole.end, low + step)
+    return Footprints(whole.block, whole.kind, start, end)
 
 
 def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:

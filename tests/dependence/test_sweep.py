@@ -1,7 +1,5 @@
 """The sweep over addresses: its bit sets, its sets of blocks, and shards of addresses."""
 
-from itertools import pairwise
-
 import naive
 import numpy as np
 from hypothesis import given
@@ -18,8 +16,7 @@ from programs import (
 
 from depgraph.dependence import sweep_jit as jit
 from depgraph.dependence.sweep import _one_of_equals, build_graph, sweep
-from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.ranges_jit import cut_ranges
+from depgraph.extraction.shards import cut_footprints
 from depgraph.graph.lists import list_of_each
 
 # Two levels of 64 bits each, and a third of the upper one.
@@ -116,16 +113,9 @@ def test_tables_grow_with_what_they_hold():
 def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):
     footprints, first_block, kernel = footprints_of(program)
     boundaries = np.array([BASE + address for address in at], np.uint64)
-    offsets, *columns = cut_ranges(
-        footprints.block, footprints.kind, footprints.start, footprints.end, boundaries
-    )
     pieces = [
-        sweep(
-            Footprints(*(column[low:high] for column in columns)),
-            list_of_each(first_block),
-            len(program),
-        )
-        for low, high in pairwise(offsets)
+        sweep(piece, list_of_each(first_block), len(program))
+        for piece in cut_footprints(footprints, boundaries)
     ]
     joined = build_graph(pieces, first_block, kernel)
     whole, shared = find_dependences(footprints, first_block, kernel)

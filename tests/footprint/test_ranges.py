@@ -1,21 +1,15 @@
 """Byte ranges: sorted and joined, rounded, cut at addresses."""
 
-from itertools import pairwise
-
 import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from depgraph.extraction.shards import cut_footprints
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
-from depgraph.footprint.ranges_jit import (
-    _join_by_sorting,
-    _sort_ranges,
-    cut_at_multiples,
-    cut_ranges,
-    join_ranges,
-)
+from depgraph.footprint.ranges_jit import _join_by_sorting, _sort_ranges, join_ranges
+from depgraph.footprint.spill import cut_at_multiples
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 HIGHEST = 1 << 57
@@ -116,16 +110,14 @@ def test_ranges_may_lie_at_the_end_of_the_address_space(join, drawn):
 
 @given(ranges(), st.lists(st.integers(0, 60), max_size=5, unique=True).map(sorted))
 def test_cut_ranges(drawn, boundaries):
-    offsets, *pieces = cut_ranges(*columns(drawn), np.array(boundaries, np.uint64))
-    cut = rows(*pieces)
-    shards = [cut[low:high] for low, high in pairwise(offsets)]
-    assert shards == naive.cut_ranges(drawn, boundaries)
+    pieces = cut_footprints(Footprints(*columns(drawn)), np.array(boundaries, np.uint64))
+    assert [rows(*piece.columns) for piece in pieces] == naive.cut_ranges(drawn, boundaries)
 
 
 @given(ranges(), st.integers(1, 12))
 def test_cut_at_multiples(drawn, size):
-    cut = rows(*cut_at_multiples(*columns(drawn), np.uint64(size)))
-    assert cut == naive.cut_at_multiples(drawn, size)
+    cut = cut_at_multiples(Footprints(*columns(drawn)), size)
+    assert rows(*cut.columns) == naive.cut_at_multiples(drawn, size)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=40), st.integers(0, 3))

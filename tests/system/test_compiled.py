@@ -98,10 +98,10 @@ def test_machine_code_that_is_kept_is_loaded_once_small_inputs_add_up():
 NOT_INTERPRETABLE = """
 import sys
 import numpy as np
-from depgraph.footprint.ranges_jit import cut_at_multiples
+from depgraph.dependence.positions_jit import overlay_ranges
 
-nothing = np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.uint64)
-cut_at_multiples(*nothing, nothing[2], np.uint64(8))
+none, nothing = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+overlay_ranges(none, nothing, nothing, *np.zeros((2, 0), np.uint8), none, 16)
 print("llvmlite" in sys.modules)
 """
 
