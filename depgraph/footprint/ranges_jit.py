@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.system.compiled import compiled_helper, compiled_if_larger
+from depgraph.system.compiled import compiled_helper, compiled_if_large
 
 if TYPE_CHECKING:
     from depgraph.system.arrays import Offsets
@@ -105,53 +105,7 @@ def _subtract(groups, group, out_start, out_end, n):
     return n
 
 
-def _join_by_sorting(row, kind, start, end, n_ranges, n_rows):
-    """Do what `join_ranges` does, without being compiled."""
-    del n_rows
-    group = 4 * row[:n_ranges].astype(np.int64) + kind[:n_ranges]
-    order = np.lexsort((start[:n_ranges], group))
-    group, start, end = group[order], start[order], end[order]
-    by_end = np.lexsort((end, group))
-    rank = np.empty(n_ranges, np.int64)
-    rank[by_end] = np.arange(n_ranges)
-    reach = end[by_end][np.maximum.accumulate(rank)]  # how far a group has got
-    begins = np.ones(n_ranges, np.bool_)
-    begins[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
-    first = np.flatnonzero(begins)
-    last = np.append(first, n_ranges)[1:] - 1
-    group, start, end = group[first], start[first], reach[last]
-    if np.any(group & 2):
-        group, start, end = _cut_reads(group, start, end)
-    return (group >> 2).astype(np.int32), (group & 3).astype(np.uint8), start, end
-
-
-def _cut_reads(group, start, end):
-    """Leave out of the reads of kinds 2 and 3 what stands in kinds before them."""
-    kinds = np.array([0, 2, 3])
-    is_read = group & 3 != 1
-    n = np.count_nonzero(is_read)
-    way = np.searchsorted(kinds, group[is_read] & 3)
-    row = np.tile(group[is_read] >> 2, 2)
-    at = np.concatenate([start[is_read], end[is_read]])
-    opened = np.zeros((2 * n, 3), np.int64)
-    opened[np.arange(n), way] = 1
-    opened[np.arange(n, 2 * n), way] = -1
-    order = np.lexsort((at, row))
-    row, at, is_open = row[order], at[order], np.cumsum(opened[order], axis=0) > 0
-    piece = np.flatnonzero((row[1:] == row[:-1]) & (at[1:] > at[:-1]) & is_open[:-1].any(axis=1))
-    cut = 4 * row[piece] + kinds[np.argmax(is_open[piece], axis=1)]
-    low, high = at[piece], at[piece + 1]
-    begins = np.ones(len(piece), np.bool_)
-    begins[1:] = (cut[1:] != cut[:-1]) | (low[1:] != high[:-1])
-    last = np.append(np.flatnonzero(begins), len(piece))[1:] - 1
-    group = np.concatenate([group[~is_read], cut[begins]])
-    start = np.concatenate([start[~is_read], low[begins]])
-    end = np.concatenate([end[~is_read], high[last]])
-    order = np.lexsort((start, group))
-    return group[order], start[order], end[order]
-
-
-@compiled_if_larger(400_000, _join_by_sorting)
+@compiled_if_large
 def join_ranges(row, kind, start, end, n_ranges, n_rows):
     """Sort ranges by row and kind and join those of one row and kind that overlap or touch.
 

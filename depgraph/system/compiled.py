@@ -66,13 +66,6 @@ def compiled_if_large(function: Function) -> Function:
     return _compiled(function, function, _IN_ONE_CALL)
 
 
-def compiled_if_larger(
-    elements: int, otherwise: Callable[..., Any]
-) -> Callable[[Function], Function]:
-    """As `compiled_if_large`, but call `otherwise`, by NumPy alone, up to some elements."""
-    return lambda function: _compiled(function, otherwise, elements)
-
-
 def compiled_in_place(function: Function) -> Function:
     """As `compiled_if_large`, for functions that allocate nothing.
 

@@ -2,13 +2,12 @@
 
 import naive
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.extraction.shards import cut_footprints
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
-from depgraph.footprint.ranges_jit import _join_by_sorting, _sort_ranges, join_ranges
+from depgraph.footprint.ranges_jit import _sort_ranges, join_ranges
 from depgraph.footprint.spill import cut_at_multiples
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
@@ -55,13 +54,9 @@ def test_reads_and_writes_and_rows_stay_apart():
     ]
 
 
-either_form = pytest.mark.parametrize("join", [join_ranges, _join_by_sorting])
-
-
-@either_form
-def test_what_other_reads_cover_is_not_read_by_ldgsts_alone(join):
+def test_what_other_reads_cover_is_not_read_by_ldgsts_alone():
     drawn = [(0, LDGSTS_READ, 0, 12), (0, READ, 4, 6), (0, SYNC_READ, 5, 9), (0, WRITE, 0, 2)]
-    assert rows(*join(*columns(drawn), 4, 1)) == [
+    assert rows(*join_ranges(*columns(drawn), 4, 1)) == [
         (0, READ, 4, 6),
         (0, WRITE, 0, 2),
         (0, SYNC_READ, 6, 9),
@@ -70,38 +65,26 @@ def test_what_other_reads_cover_is_not_read_by_ldgsts_alone(join):
     ]
 
 
-@either_form
 @given(drawn=ranges())
-def test_join_ranges(join, drawn):
-    assert rows(*join(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
+def test_join_ranges(drawn):
+    assert rows(*join_ranges(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
 
 
-@either_form
 @given(drawn=ranges(rows=1, memory=400, max_size=80))
-def test_join_ranges_of_one_long_row(join, drawn):
-    assert rows(*join(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
+def test_join_ranges_of_one_long_row(drawn):
+    assert rows(*join_ranges(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
 
 
-@either_form
 @given(drawn=ranges(), rest=ranges())
-def test_only_the_first_ranges_count(join, drawn, rest):
-    joined = join(*columns(drawn + rest), len(drawn), 4)
+def test_only_the_first_ranges_count(drawn, rest):
+    joined = join_ranges(*columns(drawn + rest), len(drawn), 4)
     assert rows(*joined) == naive.join_ranges(drawn)
 
 
-def test_both_forms_give_columns_of_the_same_types():
-    drawn = [(1, WRITE, 0, 4), (1, READ, 4, 8)]
-    for ours, theirs in zip(
-        _join_by_sorting(*columns(drawn), 2, 2), join_ranges(*columns(drawn), 2, 2), strict=True
-    ):
-        assert ours.dtype == theirs.dtype
-
-
-@either_form
 @given(drawn=ranges())
-def test_ranges_may_lie_at_the_end_of_the_address_space(join, drawn):
+def test_ranges_may_lie_at_the_end_of_the_address_space(drawn):
     shifted = [(row, kind, HIGHEST + start, HIGHEST + end) for row, kind, start, end in drawn]
-    joined = rows(*join(*columns(shifted), len(drawn), 4))
+    joined = rows(*join_ranges(*columns(shifted), len(drawn), 4))
     assert joined == [
         (row, kind, HIGHEST + start, HIGHEST + end)
         for row, kind, start, end in naive.join_ranges(drawn)

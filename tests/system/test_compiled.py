@@ -306,24 +306,6 @@ def test_small_inputs_are_interpreted_until_that_takes_as_long_as_compiling(tmp_
     assert lines == ["10.0 10.0 10.0 False", "10.0 10.0 10.0 True"]
 
 
-OTHERWISE = """
-import sys
-import numpy as np
-from depgraph.system.compiled import compiled_if_larger
-
-@compiled_if_larger(100, lambda values: "numpy")
-def size(values):
-    return len(values)
-
-print(size(np.ones(100)), size(np.ones(101)), size(np.ones(100)))
-"""
-
-
-@pytest.mark.jit_only
-def test_a_function_may_have_a_stand_in_for_small_inputs():
-    assert run(OTHERWISE) == ["numpy 101 100"]
-
-
 @pytest.mark.jit_only
 def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
     lines = run(
