@@ -22,6 +22,7 @@ from depgraph.parsers.accelsim.kernel_list import (
 )
 from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
 from depgraph.parsers.scanning.inputs import TraceStream, WholeInput, compression_of
+from depgraph.parsers.scanning.line_buffers import find_mark
 from depgraph.trace.records import KnownPart, MemoryOperation, ScannedPart, Trace, unreadable
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ SECTION_BYTES = 16 << 20
 _BATCH_BYTES = 1 << 20
 _BATCH_FILES = 256
 _PACKED_WEIGHT = 20  # bytes of text behind a byte of a packed trace
-_SEARCH_BYTES = 1 << 18
 _BLOCK_MARK = b"\n#BEGIN_TB"
 
 
@@ -144,20 +144,6 @@ class _SectionStream:
         got = self._file.readinto(buffer[: max(self._left, 0)])
         self._left -= got
         return got
-
-
-def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
-    """Return where in ``[begin, limit)`` a line with `mark` starts, else `limit`; 0 is one, too."""
-    if begin == 0 or begin >= limit:
-        return min(begin, limit)
-    at = begin - 1
-    while at < limit:
-        file.seek(at)
-        found = file.read(_SEARCH_BYTES + len(mark)).find(mark)
-        if found >= 0:
-            return min(at + found + 1, limit)
-        at += _SEARCH_BYTES
-    return limit
 
 
 def _open(path: Path) -> TraceStream | tracez.TracezStream:

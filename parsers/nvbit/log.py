@@ -25,8 +25,8 @@ from depgraph.parsers.nvbit.text import (
     untraced_by_name,
 )
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
-from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
+from depgraph.parsers.scanning.line_buffers import find_mark, last_line_end, whole_lines
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
 from depgraph.trace.records import (
     Damage,
     FileState,
@@ -36,6 +36,8 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from depgraph.parsers.nvbit.dialects import Dialect
     from depgraph.parsers.scanning.inputs import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
@@ -52,7 +54,6 @@ BLIND_SPOTS: tuple[str, ...] = (
 )
 PART_BYTES = 16 << 20
 _PIECE_BYTES = 64 << 10
-_OVERLAP_BYTES = 64 << 10
 _TAIL_BYTES = 4096
 _BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
 
@@ -105,52 +106,39 @@ class LogRange:
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the part."""
-        part = self._scan(overflow)
+        part, longest = ScannedPart(), min(self.end + MAX_LINE_BYTES, self.file.size)
+        try:
+            with self.path.open("rb") as file:
+                start = find_mark(file, b"\n", self.begin, self.end)
+                if start < self.end:
+                    stop = find_mark(file, b"\n", self.end, longest)
+                    part = self._scan(file, start, stop, overflow)
+        except OSError as error:
+            raise unreadable(self.path, error) from None
         self.file.verify(self.path)
         part.bytes = part.text_bytes = self.input_bytes
         return part
 
-    def _scan(self, overflow: Overflow | None) -> ScannedPart:
-        first = max(self.begin - 1, 0)
-        text, got = self._read(first, self.end + _OVERLAP_BYTES)
-        start = 0
-        if self.begin:
-            start = end_of_line(text, 0, got) + 1
-            if first + start >= self.end:
-                return ScannedPart()
-        stop, overlong = got, 0
-        if self.end < self.file.size:
-            stop = end_of_line(text, self.end - 1 - first, got) + 1
-            if stop > got and first + got < self.file.size:
-                text, got = self._read(first, self.end + MAX_LINE_BYTES)
-                stop = end_of_line(text, self.end - 1 - first, got) + 1
-            if stop > got and first + got < self.file.size:
-                # The last line is longer than any that counts, and does not end here.
-                stop, overlong = last_line_end(text, got), 1
-            stop = min(stop, got)  # the last line may end without a newline
-        text[stop : stop + PADDING] = 0
-        part = self.log.scan(text, start, max(start, stop), overflow)
-        _note_overlong(part, overlong)
-        if first + stop >= self.file.size:
-            _check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop], self.log.dialect)
-        return part
-
-    def _read(self, offset: int, end: int) -> tuple[NDArray[np.uint8], int]:
-        size = min(end, self.file.size) - offset
+    def _scan(
+        self, file: BufferedReader, start: int, stop: int, overflow: Overflow | None
+    ) -> ScannedPart:
+        size = stop - start
         text = text_buffer(size)
-        got = 0
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                file.seek(offset)
-                while got < size and (read := file.readinto(text.data[got:size])):
-                    got += read
-        except OSError as error:
-            raise unreadable(self.path, error) from None
+        file.seek(start)
+        got = file.readinto(text.data[:size])
         if got < size:
             self.file.verify(self.path)
-            raise TraceError(self.path, f"ends at byte {offset + got}, though it should be longer")
-        text[got : got + PADDING] = 0
-        return text, got
+            raise TraceError(self.path, f"ends at byte {start + got}, though it should be longer")
+        # The last line may be longer than any that counts, and not end here.
+        overlong = int(stop < self.file.size and text[size - 1] != NEWLINE)
+        if overlong:
+            size = last_line_end(text, size)
+        text[size : size + PADDING] = 0
+        part = self.log.scan(text, 0, size, overflow)
+        _note_overlong(part, overlong)
+        if stop >= self.file.size:
+            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.dialect)
+        return part
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from depgraph.system.arrays import Text
 
-_NEWLINE = 0x0A
 _FIRST_WINDOW = 512
+_SEARCH_BYTES = 1 << 18
 
 
 class Readable(Protocol):
@@ -82,7 +84,7 @@ def whole_lines(
         begin = 0
         if is_dropping:
             begin = min(end_of_line(text, 0, filled) + 1, filled)
-            is_dropping = begin == 0 or text[begin - 1] != _NEWLINE
+            is_dropping = begin == 0 or text[begin - 1] != NEWLINE
         size = filled if is_last else max(begin, last_line_end(text, filled))
         if cut is not None and not is_last and size > begin:
             size = begin + cut(text[begin:size].tobytes())
@@ -126,3 +128,17 @@ def last_line_end(text: Text, filled: int) -> int:
         if at >= 0:
             return filled - len(tail) + at + 1
     return 0
+
+
+def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
+    """Return where in ``[begin, limit)`` a line with `mark` starts, else `limit`; 0 is one, too."""
+    if begin == 0 or begin >= limit:
+        return min(begin, limit)
+    at = begin - 1
+    while at < limit:
+        file.seek(at)
+        found = file.read(_SEARCH_BYTES + len(mark)).find(mark)
+        if found >= 0:
+            return min(at + found + 1, limit)
+        at += _SEARCH_BYTES
+    return limit
