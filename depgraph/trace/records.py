@@ -202,8 +202,9 @@ class ScannedPart:
 
     # For each launch that the part mentions, how the trace names it (format specific).
     keys: list[tuple[int, ...]] = field(default_factory=list)
-    # For each of them its description, or None where it was announced in an earlier part.
-    launches: list[KernelLaunch | None] = field(default_factory=list)
+    # For each of them its description, or None where it was announced in an earlier part. Copies
+    # and memsets may stand among them.
+    launches: list[Operation | None] = field(default_factory=list)
     # ``touches.launch`` indexes `keys` and `launches`.
     touches: BlockTouches = field(default_factory=BlockTouches.empty)
     # Lines or instructions left out, by reason.
@@ -235,7 +236,7 @@ class ScannedPart:
     text_bytes: int = 0  # size of its text, decompressed
     path: str | None = None  # the file that the part is cut from, if the trace has several
 
-    def add_launch(self, key: tuple[int, ...], launch: KernelLaunch | None = None) -> int:
+    def add_launch(self, key: tuple[int, ...], launch: Operation | None = None) -> int:
         """Take another launch that the part mentions; return its index."""
         self.keys.append(key)
         self.launches.append(launch)
@@ -314,13 +315,26 @@ class KnownPart:
         return self.part
 
 
-class ProgramOrder(Protocol):
-    """Puts the launches, copies and memsets of a trace in program order, part by part."""
+class ProgramOrder:
+    """Numbers launches, copies and memsets: here in the order in which parts announce them."""
 
-    operations: list[Operation]
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._newest: dict[tuple[int, ...], int] = {}
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return for each launch its index in `operations`, -1 for none."""
+        places = []
+        for key, launch in zip(part.keys, part.launches, strict=True):
+            if launch is not None:
+                self._newest[key] = len(self.operations)
+                self.operations.append(self.announced(key, launch))
+            places.append(self._newest.get(key, -1))
+        return np.array(places, np.int64)
+
+    def announced(self, key: tuple[int, ...], launch: Operation) -> Operation:  # noqa: ARG002
+        """Return a launch with what those before it tell of it."""
+        return launch
 
 
 class Trace(Protocol):
@@ -345,6 +359,7 @@ class Trace(Protocol):
 
     def program_order(self) -> ProgramOrder:
         """Return what numbers the operations of this trace."""
+        return ProgramOrder()
 
     def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
         """Say what a kernel's name tells is not shown, where no kernel shows such instructions."""

@@ -8,9 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import tracez
 from depgraph.parsers.accelsim.header import NAME_MARK, find_layout, parse_header
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
     from depgraph.parsers.scanning.inputs import TraceInput
-    from depgraph.trace.records import FileState, Operation, Overflow, PartTask
+    from depgraph.trace.records import FileState, Overflow, PartTask
 
 FORMAT = "accelsim"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -67,18 +64,21 @@ def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """Whole kernel files, each in turn."""
+    """Whole kernel files and host copies, each in turn."""
 
-    files: tuple[tuple[int, KernelFile], ...]  # each with its place in launch order
+    entries: tuple[tuple[int, KernelFile | MemoryOperation], ...]  # with places in launch order
     input_bytes: int
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the files."""
         scanner = PartScanner(overflow)
-        for key, file in self.files:
-            with _open(file.path) as stream:
-                scanner.scan_kernel(stream, key, str(file.path), context=file.context)
-            file.state.verify(file.path)
+        for key, entry in self.entries:
+            if isinstance(entry, MemoryOperation):
+                scanner.part.add_launch((key,), entry)
+                continue
+            with _open(entry.path) as stream:
+                scanner.scan_kernel(stream, key, str(entry.path), context=entry.context)
+            entry.state.verify(entry.path)
         part = scanner.finish()
         part.bytes = self.input_bytes
         return part
@@ -186,26 +186,22 @@ class AccelSimTrace(Trace):
             return
         listed = self._kernels
         yield KnownPart(listed.part, listed.part.bytes)
-        batch: list[tuple[int, KernelFile]] = []
+        batch: list[tuple[int, KernelFile | MemoryOperation]] = []
         size = weight = 0
         for key, entry in enumerate(listed.entries):
-            if not isinstance(entry, KernelFile):
-                continue
-            sections = self._sections(key, entry)
+            sections = self._sections(key, entry) if isinstance(entry, KernelFile) else []
             if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
                 yield KernelBatch(tuple(batch), size)
                 batch, size, weight = [], 0, 0
             yield from sections
             if not sections:
                 batch.append((key, entry))
+            if not sections and isinstance(entry, KernelFile):
                 size += entry.state.size
                 is_packed = not entry.path.name.endswith((".trace", ".traceg"))
                 weight += entry.state.size * (_PACKED_WEIGHT if is_packed else 1)
         if batch:
             yield KernelBatch(tuple(batch), size)
-        if listed.entries and isinstance(listed.entries[-1], MemoryOperation):
-            # Host copies behind the last kernel.
-            yield KnownPart(ScannedPart(keys=[(len(listed.entries),)], launches=[None]))
 
     def _sections(self, key: int, entry: KernelFile) -> list[KernelSection]:
         """Cut a large plain kernel file; none if it is small, packed or damaged."""
@@ -226,31 +222,3 @@ class AccelSimTrace(Trace):
             KernelSection(entry.path, key, begin, end, entry.state, header, layout)
             for begin, end in pairwise(ends)
         ]
-
-    def program_order(self) -> ListOrder:
-        """Return what puts kernels and host copies in the order of the list."""
-        return ListOrder(self._kernels.entries)
-
-
-class ListOrder:
-    """Puts kernels and host copies in the order of their list."""
-
-    def __init__(self, entries: list[KernelFile | MemoryOperation]) -> None:
-        self.operations: list[Operation] = []
-        self._entries = entries
-        self._next = 0
-        self._index: dict[int, int] = {}
-
-    def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Take the next part; return the index in `operations` of each of its launches, or -1."""
-        indices = np.full(len(part.keys), -1, np.int64)
-        for number, ((key,), launch) in enumerate(zip(part.keys, part.launches, strict=True)):
-            for entry in self._entries[self._next : key]:
-                if isinstance(entry, MemoryOperation):
-                    self.operations.append(entry)
-            self._next = max(self._next, key)
-            if launch is not None:
-                self._index[key] = len(self.operations)
-                self.operations.append(launch)
-            indices[number] = self._index.get(key, -1)
-        return indices

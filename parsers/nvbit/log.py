@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from depgraph.trace.records import (
     Damage,
     FileState,
     KernelLaunch,
+    ProgramOrder,
     ScannedPart,
     unreadable,
 )
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.scanning.inputs import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
     from depgraph.system.arrays import Text
-    from depgraph.trace.records import Operation, Overflow, PartTask
+    from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -264,32 +265,27 @@ class NvbitTrace(InputTrace):
         return untraced_by_name(launch.name)
 
 
-class LogOrder:
-    """Numbers launches in the order of their lines; one with a known id is of another process."""
+class LogOrder(ProgramOrder):
+    """Takes launches in the order of their lines; one with a known id is of another process."""
 
     # Accesses without an id above the first launch line of a part are of the last one before it.
 
     def __init__(self, *, has_ids: bool = True) -> None:
-        self.operations: list[Operation] = []
-        self._newest: dict[tuple[int, ...], int] = {}
+        super().__init__()
         self._process: dict[int, int] = {}  # the newest of each context
         self._process_of: dict[tuple[int, ...], int] = {}
         self._has_ids = has_ids
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return the index in `operations` of each of its launches, or -1."""
-        indices = np.full(len(part.keys), -1, np.int64)
         last_before = len(self.operations) - 1
-        for index, (key, launch) in enumerate(zip(part.keys, part.launches, strict=True)):
-            if launch is not None:
-                self.operations.append(self._numbered(key, launch))
-                self._newest[key] = len(self.operations) - 1
-            indices[index] = self._newest.get(key, -1)
-            if launch is None and not self._has_ids:
-                indices[index] = last_before
-        return indices
+        places = super().add(part)
+        if not self._has_ids:
+            places[[launch is None for launch in part.launches]] = last_before
+        return places
 
-    def _numbered(self, key: tuple[int, ...], launch: KernelLaunch) -> KernelLaunch:
+    def announced(self, key: tuple[int, ...], launch: Any) -> KernelLaunch:
+        """Give a launch without an id its number, and one whose id is known another process."""
         if not self._has_ids:
             return replace(launch, trace_id=len(self.operations))
         process = self._process.get(launch.context, 0)

@@ -205,6 +205,9 @@ class RecordedEvents:
                     found = f"event {line} is not understood ({why})"
                     raise TraceError(path, found, "record the program again") from None
             archive.refuse_tables_but_of(self.place)
+        number_of = {place: number for number, place in self.place.items()}
+        for place, operation in enumerate(self.operations):
+            self.part.add_launch((number_of.get(place, -1 - place),), operation)
         if self._writes_constants or self._writes_elsewhere:
             for place, each in enumerate(self.launches):
                 if each.number in self._reads_constants:

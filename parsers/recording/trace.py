@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import MARK, Archive
@@ -61,7 +60,7 @@ class RecordedKernels:
         """Read what the launches touched."""
         part = ScannedPart(
             keys=[(each.number,) for each in self.launches],
-            launches=[each.launch for each in self.launches],
+            launches=[None] * len(self.launches),
             bytes=self.input_bytes,
             shows_bulk=True,
         )
@@ -115,15 +114,3 @@ class Recording(Trace):
                 batch, share = tuple(launches[first:end]), self._file.size * size // total
                 yield RecordedKernels(self._path, self._file, batch, share, self._memory_limit)
                 first, size = end, 0
-
-    def program_order(self) -> _InOrder:
-        """Return what numbers the operations."""
-        return _InOrder(self._events)
-
-
-class _InOrder:
-    def __init__(self, events: RecordedEvents) -> None:
-        self.operations, self._place = list(events.operations), events.place
-
-    def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        return np.array([self._place[key[0]] for key in part.keys], np.int64)

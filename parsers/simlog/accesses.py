@@ -10,12 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header
@@ -31,7 +30,6 @@ from depgraph.trace.records import (
     WRITE,
     Damage,
     KernelLaunch,
-    MemoryOperation,
     Ranges,
     ScannedPart,
 )
@@ -83,16 +81,10 @@ def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
     return SimlogTrace(inputs[0])
 
 
-@dataclass(slots=True)
-class SimlogPart(ScannedPart):
-    """A whole log, with the kernels and host copies in its order."""
-
-    operations: list[Operation] = field(default_factory=list)
-
-
 class _Log:
     def __init__(self, overflow: Overflow | None = None) -> None:
-        self._part = SimlogPart()
+        self._part = ScannedPart()
+        self._operations: list[Operation] = []  # kernels and host copies, in the log's order
         self._touches = TouchTable(overflow)
         self._index: dict[int, int] = {}  # of each kernel among the keys of the part
         self._rows: dict[tuple[int, Dim3], int] = {}
@@ -127,7 +119,7 @@ class _Log:
                 elif line.startswith(_COPIED):
                     with self._damage_noted():
                         copy = parse_copy(_text(line[len(_COPIED) :]).strip())
-                        part.operations.append(copy)
+                        self._operations.append(copy)
         self._add(requests)
         part.lines += buffer.overlong
         if buffer.failure is not None:
@@ -224,16 +216,16 @@ class _Log:
 
     def _launch(self, launch: KernelLaunch) -> None:
         self._launches.append(launch)
-        self._part.operations.append(launch)
+        self._operations.append(launch)
 
-    def finish(self) -> SimlogPart:
+    def finish(self) -> ScannedPart:
         part = self._part
         if self._header:
             self._end_header()
         if b"mf: " in self._last_line and not _WHOLE_END.search(self._last_line):
             part.damage.append(Damage(part.lines, "the last line is cut"))
-        part.launches = self._announced(part.keys)
         part.touches = self._touches.touches()
+        self._announce()
         if self._durations:
             part.durations = np.full(len(part.touches.launch), np.nan)
             rows = np.fromiter(self._durations, np.int64)
@@ -245,12 +237,18 @@ class _Log:
         part.warnings = +part.warnings
         return part
 
-    def _announced(self, keys: list[tuple[int, ...]]) -> list[KernelLaunch | None]:
-        """Return the launch of each kernel number: the simulator's, else the trace's own."""
+    def _announce(self) -> None:
+        """Put all operations before the kernels that requests name by number."""
         by_order = dict(enumerate(self._launches, start=1))
         by_id = {launch.trace_id: launch for launch in self._launches}
-        numbers = by_order if all(key in by_order for (key,) in keys) else by_id
-        return [numbers.get(key) for (key,) in keys]
+        part, first = self._part, len(self._operations)
+        launches = by_order if all(key in by_order for (key,) in part.keys) else by_id
+        place = {id(operation): i for i, operation in enumerate(self._operations)}
+        named = [(place.get(id(launches.get(key)), -1), key) for (key,) in part.keys]
+        part.keys = [*((i, 0) for i in range(first)), *((i, 0 if i >= 0 else k) for i, k in named)]
+        part.launches = [*self._operations, *part.launches]
+        part.touches = replace(part.touches, launch=part.touches.launch + np.int32(first))
+        part.untraced = {first + index: reason for index, reason in part.untraced.items()}
 
 
 def _text(line: bytes) -> str:
@@ -280,25 +278,3 @@ class SimlogTrace(InputTrace):
     def tasks(self) -> Iterator[PartTask]:
         """Yield the log as one part: a line belongs to blocks and kernels of any other."""
         yield WholeInput(self._inputs[0], self._read, self.input_bytes or 0)
-
-    def program_order(self) -> SimlogOrder:
-        """Return what puts kernels and host copies in the order of the log."""
-        return SimlogOrder()
-
-
-class SimlogOrder:
-    """Takes kernels and host copies in the order in which the log announces them."""
-
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-
-    def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Take the log; return the index in `operations` of each of its kernels, or -1."""
-        if isinstance(part, SimlogPart):
-            self.operations += part.operations
-        place = {
-            id(operation): index
-            for index, operation in enumerate(self.operations)
-            if not isinstance(operation, MemoryOperation)
-        }
-        return np.array([place.get(id(launch), -1) for launch in part.launches], np.int64)
