@@ -25,12 +25,13 @@ from depgraph.footprint.spill import Run, write_run_by_start
 from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
 from depgraph.trace.records import (
     COUNTERS,
-    NUMBERS,
     Allocation,
     BlockTouches,
     Damage,
     HostCall,
     KernelLaunch,
+    MemoryOperation,
+    Operation,
     Overflow,
     PartTask,
     PossibleWrites,
@@ -251,21 +252,11 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
     np.savez(arrays, **columns)
     _write_whole(rows, arrays.getvalue())
     content = {
-        "keys": part.keys,
-        "launches": [launch and asdict(launch) for launch in part.launches],
-        "untraced": list(part.untraced.items()),
-        "reach": list(part.reach.items()),
-        "allocations": [asdict(allocation) for allocation in part.allocations],
-        "host_calls": [asdict(call) for call in part.host_calls],
-        "damage": [asdict(damage) for damage in part.damage],
-        "damaged_line": part.damaged_line and asdict(part.damaged_line),
-        "path": part.path,
-        "shows_bulk": part.shows_bulk,
+        "part": {name: getattr(part, name) for name in _PLAIN},
         "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
         "rows_sha256": _sha256(arrays.getvalue()),
-        **{name: getattr(part, name) for name in (*COUNTERS, *NUMBERS)},
     }
-    text = json.dumps(content).encode()
+    text = json.dumps(content, default=asdict).encode()
     # Written last: a part without it was interrupted, and is scanned again.
     _write_whole(about, _sha256(text).encode() + b"\n" + text)
 
@@ -302,27 +293,19 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         raise ValueError(_CHANGED)
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
-    touches = replace(BlockTouches.empty(), **{name: columns[name] for name in _ROW_COLUMNS})
+    known = content["part"]
+    known |= {n: [each and kind(**each) for each in known[n]] for n, kind in _OBJECTS.items()}
+    known |= {name: Counter(known[name]) for name in COUNTERS}
+    known |= {n: {int(i): text for i, text in known[n].items()} for n in ("untraced", "reach")}
+    known["keys"] = list(map(tuple, known["keys"]))
+    known["damaged_line"] = known["damaged_line"] and Damage(**known["damaged_line"])
+    names = [f"possible_{name}" for name in PossibleWrites._fields]
     part = ScannedPart(
-        keys=[tuple(key) for key in content["keys"]],
-        launches=[launch and _launch(launch) for launch in content["launches"]],
-        touches=touches,
-        untraced=dict(content["untraced"]),
-        reach=dict(content["reach"]),
-        possible=[PossibleWrites(*(columns[f"possible_{n}"] for n in PossibleWrites._fields))]
-        if "possible_block" in columns
-        else [],
-        allocations=[Allocation(**allocation) for allocation in content["allocations"]],
-        host_calls=[HostCall(**call) for call in content["host_calls"]],
+        touches=replace(BlockTouches.empty(), **{name: columns[name] for name in _ROW_COLUMNS}),
         durations=columns.get("durations"),
-        damage=[Damage(**damage) for damage in content["damage"]],
-        damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
-        path=content["path"],
-        shows_bulk=content["shows_bulk"],
-        **{name: content[name] for name in NUMBERS},
+        possible=[PossibleWrites(*(columns[n] for n in names))] if names[0] in columns else [],
+        **known,
     )
-    for name in COUNTERS:
-        setattr(part, name, Counter(content[name]))
     runs = [
         Run(folder / name, n_ranges, columns[f"samples_{i}"])
         for i, (name, n_ranges, _) in enumerate(content["runs"])
@@ -330,7 +313,14 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
     return part, runs
 
 
-def _launch(values: dict[str, Any]) -> KernelLaunch:
-    return KernelLaunch(
-        **{**values, "grid": tuple(values["grid"]), "block": tuple(values["block"])}
-    )
+def _operation(**values: Any) -> Operation:
+    if "grid" not in values:
+        return MemoryOperation(**values)
+    sizes = {name: tuple(values[name]) for name in ("grid", "block")}
+    return KernelLaunch(**{**values, **sizes})
+
+
+_PLAIN = [f.name for f in fields(ScannedPart) if f.name not in {"touches", "durations", "possible"}]
+_OBJECTS = {
+    "launches": _operation, "allocations": Allocation, "host_calls": HostCall, "damage": Damage
+}  # fmt: skip

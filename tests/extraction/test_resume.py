@@ -4,8 +4,11 @@ import lzma
 import os
 
 import pytest
+from kernel_folders import kernel, load, store
+from kernel_texts import GLOBAL
 from stores import files_of, flip_bit
 
+from depgraph import parsers
 from depgraph.errors import OutputError
 from depgraph.extraction.pipeline import extract
 from depgraph.extraction.scan import fingerprint, open_folder
@@ -110,3 +113,19 @@ def test_a_folder_of_the_users_is_left_alone(tmp_path, log):
     with pytest.raises(OutputError, match="was not made by --resume"):
         extract(NvbitTrace(log), tmp_path / "out", resume=mine)
     assert [file.name for file in mine.iterdir()] == ["notes.txt"]
+
+
+def test_copies_between_kernels_are_kept(tmp_path):
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    for number, line in ((1, store(0)), (2, load(0)), (3, load(128))):
+        (folder / f"kernel-{number}.traceg").write_text(kernel(number, line))
+    (folder / "kernelslist.g").write_text(
+        f"MemcpyHtoD,0x{GLOBAL:016x},4\nkernel-1.traceg\nkernel-2.traceg\n"
+        f"MemcpyHtoD,0x{GLOBAL + 128:016x},8\nkernel-3.traceg\nMemcpyHtoD,0x{GLOBAL:016x},2\n"
+    )
+    extract(parsers.open_trace(folder), tmp_path / "whole")
+    extract(parsers.open_trace(folder), tmp_path / "first", resume=tmp_path / "partial")
+    store_ = extract(parsers.open_trace(folder), tmp_path / "out", resume=tmp_path / "partial")
+    assert [copy.operation for copy in store_.copies] == [0, 3, 5]
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
