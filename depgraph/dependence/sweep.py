@@ -25,17 +25,7 @@ from depgraph.trace.records import KernelLaunch, Operation
 
 if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.system.arrays import (
-        AddressSpaces,
-        Blocks,
-        FirstBlocks,
-        KernelNumbers,
-        Lists,
-        Offsets,
-        OperationOfBlock,
-        Operations,
-        PerOperation,
-    )
+    from depgraph.system import arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +35,16 @@ class SetPairs:
     # [n_sets]: twice the operation, plus one where the blocks read by LDGSTS alone.
     set_label: NDArray[np.int64]
     set_hash: NDArray[np.uint64]  # [n_sets, 2]: names the blocks, whatever their order
-    sets: Lists  # blocks of each set, in no order
+    sets: arrays.Lists  # blocks of each set, in no order
     pairs: NDArray[np.uint64]  # [n_pairs]: as `pair_changes` returns them
     # As `sum_sharing` returns them.
-    shared_bytes: PerOperation
+    shared_bytes: arrays.PerOperation
     inside: NDArray[np.uint8]
 
 
 def sweep(
     footprints: Footprints,
-    operation_of_block: OperationOfBlock,
+    operation_of_block: arrays.OperationOfBlock,
     n_operations: int,
     frees: Footprints | None = None,
 ) -> SetPairs:
@@ -87,9 +77,9 @@ def _ends_of(frees: Footprints | None) -> Frees:
 
 def sweep_spaces(
     footprints: Footprints,
-    operation_of_block: OperationOfBlock,
+    operation_of_block: arrays.OperationOfBlock,
     n_operations: int,
-    space: AddressSpaces | None,
+    space: arrays.AddressSpaces | None,
     frees: Footprints | None,
 ) -> list[SetPairs]:
     """Sweep over each address space by itself: contexts of one process differ in addresses."""
@@ -102,7 +92,7 @@ def sweep_spaces(
     ]
 
 
-def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
+def address_spaces(operations: Sequence[Operation]) -> arrays.AddressSpaces | None:
     """Give each process or context a space, copies the next kernel's; None if there is one."""
     numbers: dict[tuple[int, int], int] = {}
     result = np.zeros(len(operations), np.int32)
@@ -118,8 +108,8 @@ def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
 
 def build_graph(
     swept: Sequence[SetPairs],
-    first_block: FirstBlocks,
-    kernel: KernelNumbers,
+    first_block: arrays.FirstBlocks,
+    kernel: arrays.KernelNumbers,
     frees: Footprints | None = None,
 ) -> BlockGraph:
     """Put together what sweeps over disjoint addresses found, at least one.
@@ -182,7 +172,7 @@ def _unpacked(
     return source, target, (pair & np.uint64(3)).astype(np.uint8)
 
 
-def _one_of_equals(operation: Operations, names: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _one_of_equals(operation: arrays.Operations, names: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return for each set the first one with the same blocks."""
     for keys in ((names[:, 0],), (names[:, 1], names[:, 0], operation)):
         order = np.lexsort(keys)
@@ -196,15 +186,15 @@ def _one_of_equals(operation: Operations, names: NDArray[np.uint64]) -> NDArray[
     return one
 
 
-def _sorted_members(offsets: Offsets, blocks: Blocks) -> Blocks:
+def _sorted_members(offsets: arrays.Offsets, blocks: arrays.Blocks) -> arrays.Blocks:
     key = list_of_each(offsets).astype(np.int64) << 32 | blocks
     key.sort()
     return (key & (1 << 32) - 1).astype(np.int32)
 
 
 def _join_one_kind(
-    source: NDArray[np.int64], target: NDArray[np.int64], set_operation: Operations
-) -> tuple[Lists, Lists]:
+    source: NDArray[np.int64], target: NDArray[np.int64], set_operation: arrays.Operations
+) -> tuple[arrays.Lists, arrays.Lists]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
     keys = distinct((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     later = (keys >> np.uint64(32)).astype(np.int32)

@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from depgraph.extraction.shards import ShardResult
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts
-    from depgraph.system.arrays import (
-        AddressSpaces,
-        Blocks,
-        BlockTimes,
-        FirstBlocks,
-        KernelNumbers,
-        PerBlock,
-    )
+    from depgraph.system import arrays
     from depgraph.trace.records import Allocation, BlockTouches, Operation, PossibleWrites, Trace
 
 Number = TypeVar("Number", bound="np.generic[Any]")
@@ -77,12 +70,12 @@ class BlockNumbers:
         return self._first_block[-1]
 
     @property
-    def first_block(self) -> FirstBlocks:
+    def first_block(self) -> arrays.FirstBlocks:
         """Global number of the first block of each operation."""
         return np.array(self._first_block, np.int64)
 
     @property
-    def kernel(self) -> KernelNumbers:
+    def kernel(self) -> arrays.KernelNumbers:
         """Kernel number of each operation."""
         return np.array(self._kernel, np.int32)
 
@@ -155,7 +148,7 @@ class BlockNumbers:
 
     def blocks_of_rows(
         self, part: ScannedPart, places: NDArray[np.int64]
-    ) -> tuple[Blocks, list[Damage]]:
+    ) -> tuple[arrays.Blocks, list[Damage]]:
         """Return the block of each row, -1 for none, and rows off any grid as damage."""
         damage = []
         touches = part.touches
@@ -196,7 +189,7 @@ class RangeSink(Protocol):
     """What takes the byte ranges of the parts, as `RangeStore` does."""
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
+        self, touches: BlockTouches, runs: Sequence[Run], blocks: arrays.Blocks, n_blocks: int
     ) -> None:
         """Take the ranges of a part."""
 
@@ -218,7 +211,7 @@ class BlockCounters:
         self.instructions = grown(self.instructions, n_blocks, 0)
         self.durations = grown(self.durations, n_blocks, np.nan)
 
-    def add(self, part: ScannedPart, blocks: Blocks) -> None:
+    def add(self, part: ScannedPart, blocks: arrays.Blocks) -> None:
         """Add the rows of a part, whose blocks are -1 where they do not count."""
         kept = blocks >= 0
         np.add.at(self.accesses, blocks[kept], part.touches.accesses[kept])
@@ -371,7 +364,7 @@ class Collector:
         return freed_between(self.allocations, len(self.operations))
 
     @cached_property
-    def space(self) -> AddressSpaces | None:
+    def space(self) -> arrays.AddressSpaces | None:
         """The number of the address space of each operation; None if there is one."""
         return address_spaces(self.operations)
 
@@ -390,7 +383,7 @@ class Collector:
                 "between processes are not real)"
             ] = repeated
 
-    def counts(self) -> tuple[PerBlock, PerBlock, BlockTimes | None]:
+    def counts(self) -> tuple[arrays.PerBlock, arrays.PerBlock, arrays.BlockTimes | None]:
         """Return accesses, instructions and (where the trace has any) cycles of every block."""
         n, counters = self.numbers.n_blocks, self._counters
         counters.reserve(n)

@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
+from depgraph.parsers.profiles import source
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import (
-    Header,
-    cells_of,
-    decimal,
-    exact_bytes,
-    header_of,
-    integer,
-    open_text,
-    time_in,
-    time_unit,
-)
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from source.decimal import Decimal
 
     from depgraph.timing.profile import KernelProfile
 
@@ -51,12 +41,12 @@ class Dialect:
         """Whether a line is the header of this table."""
         needed = [self.headings[column] for column in ("start", "duration", "grid x", "name")]
         is_near = all(heading in line for heading in needed)  # most lines are not
-        return is_near and {*needed} <= {*header_of(line).names}
+        return is_near and {*needed} <= {*source.header_of(line).names}
 
     def read(self, path: Path) -> KernelProfile:
         """Read the kernels, memsets and copies of the first such table in a file."""
         columns = KernelColumns(path)
-        with open_text(path) as text:
+        with source.open_text(path) as text:
             lines = enumerate(text, 1)
             table = _find_table(path, self, lines, columns)
             ended = False
@@ -124,15 +114,15 @@ def _find_table(
             continue
         if not line.endswith("\n"):
             break
-        header = header_of(line)
+        header = source.header_of(line)
         if dialect.units_below:
             _, units_line = next(lines, (0, ""))
-            units = cells_of(units_line, header.delimiter)
+            units = source.cells_of(units_line, header.delimiter)
             if len(units) != len(header.names) or not units_line.endswith("\n"):
                 break
-            header = Header(header.names, tuple(units), header.delimiter)
+            header = source.Header(header.names, tuple(units), header.delimiter)
         for heading in (dialect.headings["start"], dialect.headings["duration"]):
-            if time_unit(header.unit(heading)) is None:
+            if source.time_unit(header.unit(heading)) is None:
                 found = f"'{header.unit(heading)}' is not a unit of time for {heading}"
                 raise ProfileError(path, found, dialect.hint, line=number)
         return _Table(dialect, header, columns)
@@ -140,7 +130,7 @@ def _find_table(
 
 
 class _Table:
-    def __init__(self, dialect: Dialect, header: Header, columns: KernelColumns) -> None:
+    def __init__(self, dialect: Dialect, header: source.Header, columns: KernelColumns) -> None:
         self.rows_seen = 0
         self.rounded: set[str] = set()
         self._dialect = dialect
@@ -155,7 +145,7 @@ class _Table:
 
     def add(self, number: int, line: str) -> bool:
         """Add the operation of one line; return False where the table has ended."""
-        columns, cells = self._columns, cells_of(line, self._header.delimiter)
+        columns, cells = self._columns, source.cells_of(line, self._header.delimiter)
         if len(cells) == len(self._header.names):
             self.rows_seen += 1
             self._add_operation(cells)
@@ -172,17 +162,17 @@ class _Table:
 
     def _number(self, cells: list[str], column: str) -> tuple[Decimal | None, str]:
         heading = self._dialect.headings[column]
-        return decimal(self._header.cell(cells, heading)), self._header.unit(heading)
+        return source.decimal(self._header.cell(cells, heading)), self._header.unit(heading)
 
     def _integer(self, cells: list[str], column: str) -> int | None:
-        return integer(self._cell(cells, column))
+        return source.integer(self._cell(cells, column))
 
     def _time(self, cells: list[str], column: str) -> Decimal | None:
-        return time_in(*self._number(cells, column))
+        return source.time_in(*self._number(cells, column))
 
     def _bytes(self, cells: list[str], column: str) -> int | None:
         value, unit = self._number(cells, column)
-        size = None if value is None else exact_bytes(value, unit, self._dialect.kilo)
+        size = None if value is None else source.exact_bytes(value, unit, self._dialect.kilo)
         if value is not None and size is None:
             self.rounded.add(unit)
         return size

@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from depgraph.parsers.profiles import source
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import (
-    Header,
-    NumberFormat,
-    cells_of,
-    exact_bytes,
-    header_of,
-    integer,
-    open_text,
-    time_in,
-    time_unit,
-)
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -58,7 +48,7 @@ class _Kernel:
     """One profiled kernel: the columns that say which, and its metrics as (value, unit)."""
 
     identity: dict[str, str]
-    numbers: NumberFormat  # of the file, known once all of it is read
+    numbers: source.NumberFormat  # of the file, known once all of it is read
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def number(self, *names: str) -> tuple[Decimal | None, str]:
@@ -75,13 +65,13 @@ class _Kernel:
 
     def bytes(self, *names: str) -> int | None:
         value, unit = self.number(*names)
-        return None if value is None else exact_bytes(value, unit, _KILO)
+        return None if value is None else source.exact_bytes(value, unit, _KILO)
 
 
 def read_ncu(path: Path) -> KernelProfile:
     """Read the kernels of a raw page (a row per kernel) or a details page (a row per metric)."""
     reader = _Reader(path)
-    with open_text(path) as text:
+    with source.open_text(path) as text:
         for line in text:
             reader.feed(line)
     columns = reader.columns
@@ -101,7 +91,7 @@ def is_ncu_header(line: str) -> bool:
     """Whether a line is the header of a raw or a details page."""
     if "ID" not in line or "Kernel Name" not in line:
         return False
-    header = header_of(line)
+    header = source.header_of(line)
     has_values = "Metric Value" in header or "Metric Name" not in header
     return has_values and "ID" in header and "Kernel Name" in header
 
@@ -111,22 +101,22 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.columns = KernelColumns(path)
-        self.numbers = NumberFormat()
+        self.numbers = source.NumberFormat()
         self.kernels: dict[tuple[str, str], _Kernel] = {}
-        self._header: Header | None = None
+        self._header: source.Header | None = None
         self._units: list[str] | None = None
 
     def feed(self, line: str) -> None:
         if is_ncu_header(line):
-            self._header, self._units = header_of(line), None
+            self._header, self._units = source.header_of(line), None
         elif self._header is None or not line.startswith('"'):
             return  # output of the program, or of ncu itself
         elif not line.endswith("\n"):
             self.columns.skipped["unfinished last lines"] += 1
         else:
-            self._row(self._header, cells_of(line, self._header.delimiter))
+            self._row(self._header, source.cells_of(line, self._header.delimiter))
 
-    def _row(self, header: Header, cells: list[str]) -> None:
+    def _row(self, header: source.Header, cells: list[str]) -> None:
         if "Metric Name" in header:
             # Beside rules, metrics leave out the columns of the rules; rules name no metric.
             if header.position["Metric Value"] < len(cells) <= len(header.names):
@@ -146,7 +136,7 @@ class _Reader:
                 if name not in _IDENTITY:
                     self._metric(kernel, name, value, unit)
 
-    def _kernel(self, header: Header, cells: list[str]) -> _Kernel:
+    def _kernel(self, header: source.Header, cells: list[str]) -> _Kernel:
         key = header.cell(cells, "Process ID"), header.cell(cells, "ID")
         if key not in self.kernels:
             identity = {n: header.cell(cells, n) for n in header.names if n in _IDENTITY}
@@ -155,14 +145,14 @@ class _Reader:
 
     def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
         if _NUMBER.fullmatch(value):
-            self.numbers.learn(value, whole=time_unit(unit) == "ns")
+            self.numbers.learn(value, whole=source.time_unit(unit) == "ns")
         if name in _WANTED:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 
 
 def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
     duration, unit = kernel.number(*_DURATION)
-    time = time_in(duration, unit)
+    time = source.time_in(duration, unit)
     if duration is not None and time is None:
         columns.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
     identity = kernel.identity
@@ -174,10 +164,10 @@ def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
         registers=kernel.whole(*_REGISTERS),
         static_shared_bytes=kernel.bytes(*_STATIC),
         dynamic_shared_bytes=kernel.bytes(*_DYNAMIC),
-        device=integer(identity.get("Device", "")),
-        process=integer(identity.get("Process ID", "")),
-        context=integer(identity.get("Context", "")),
-        stream=integer(identity.get("Stream", "")),
+        device=source.integer(identity.get("Device", "")),
+        process=source.integer(identity.get("Process ID", "")),
+        context=source.integer(identity.get("Context", "")),
+        stream=source.integer(identity.get("Stream", "")),
         measured_sms=kernel.whole(*_SMS),
         alu_utilization=kernel.share(alu_counter),
     )

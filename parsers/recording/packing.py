@@ -16,16 +16,8 @@ from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import join_footprints
 from depgraph.graph.lists import distinct
+from depgraph.parsers.recording import archive
 from depgraph.parsers.recording.allocations import OF_A_MODULE
-from depgraph.parsers.recording.archive import (
-    ABOUT,
-    EVENTS,
-    FORMAT_VERSION,
-    MANIFEST,
-    MARK,
-    TABLES,
-    member_of,
-)
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
     IS_WRITTEN,
@@ -54,7 +46,7 @@ def pack(
 ) -> None:
     """Write a recording from what the recorder of one process has left."""
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    path.write_bytes(MARK)
+    path.write_bytes(archive.MARK)
     members: dict[str, dict[str, int | str]] = {}
     with zipfile.ZipFile(path, "a", method, compresslevel=1) as file, ThreadPoolExecutor(1) as pool:
 
@@ -64,13 +56,13 @@ def pack(
             digest = made.result().hexdigest()
             members[name] = {**counts, "bytes": len(content), "sha256": digest}
 
-        write(ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
+        write(archive.ABOUT, json.dumps({**about, "format": archive.FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
         memory = SpecialMemory(events)
         lines = []
         for event in memory.seen(events):
             launch = event.get("grid_id", 0)
-            places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
+            places = {n: (event.pop(f"{n}_at", 0), event.pop(n, 0)) for n in archive.TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):
                 event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
             if tables.has_strays(*places["sectors"]):
@@ -81,11 +73,11 @@ def pack(
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows_at(rows, np.lexsort([rows["number"], rows["block"]]))
                 if len(rows):
-                    member = member_of(name, event["number"])
+                    member = archive.member_of(name, event["number"])
                     write(member, rows.view(np.uint8).data, rows=len(rows))
             lines.append(json.dumps(event))
-        write(EVENTS, "\n".join(lines).encode(), rows=len(lines))
-        file.writestr(MANIFEST, json.dumps({"members": members}))
+        write(archive.EVENTS, "\n".join(lines).encode(), rows=len(lines))
+        file.writestr(archive.MANIFEST, json.dumps({"members": members}))
 
 
 class _Tables:
@@ -113,11 +105,11 @@ class _Tables:
         return self._has_strays[at, n]
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
-        return at + n * TABLES[name].itemsize > len(self._raw)
+        return at + n * archive.TABLES[name].itemsize > len(self._raw)
 
     def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
         if n == 0:
-            return np.empty(0, TABLES[name])
+            return np.empty(0, archive.TABLES[name])
         rows, launches = self._whole(name, at, n)
         # As its own type: numpy would copy the launches of a graph for each of its nodes.
         first = np.searchsorted(launches, np.uint32(launch))
@@ -128,9 +120,9 @@ class _Tables:
         """Return the rows of all launches that share a table, by launch, and their launches."""
         known = self._shared.get(name)
         if known is None or known[0] != (at, n):
-            size = TABLES[name].itemsize
+            size = archive.TABLES[name].itemsize
             whole = min(n, max(0, len(self._raw) - at) // size)
-            rows = self._raw[at : at + whole * size].view(TABLES[name])
+            rows = self._raw[at : at + whole * size].view(archive.TABLES[name])
             launches = np.ascontiguousarray(rows["launch"])
             if (launches[1:] < launches[:-1]).any():
                 # NumPy sorts numbers of 16 bits in linear time.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
+from depgraph.parsers.recording import tensor_maps
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
@@ -21,15 +22,6 @@ from depgraph.parsers.recording.sectors_jit import (
     runs_of,
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
-from depgraph.parsers.recording.tensor_maps import (
-    Columns,
-    PixelMap,
-    TensorMap,
-    columns_of,
-    decode,
-    pixel_ranges,
-    tile_ranges,
-)
 from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
@@ -157,12 +149,12 @@ def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64], at_once: int) -> Itera
     for each in loaded.boxes:
         block, at, width = _boxes_side_by_side(each)
         for these in _slices(len(at), each.tensor.rows, at_once):
-            tile, start, end = tile_ranges(each.tensor, at[these], width[these])
+            tile, start, end = tensor_maps.tile_ranges(each.tensor, at[these], width[these])
             yield read(block[these][tile], start, end)
     for tensor, columns in loaded.columns:
         for these in _slices(len(columns.block), tensor.pixels, at_once):
-            some = Columns(*(values[these] for values in columns))
-            column, start, end = pixel_ranges(tensor, some)
+            some = tensor_maps.Columns(*(values[these] for values in columns))
+            column, start, end = tensor_maps.pixel_ranges(tensor, some)
             yield read(some.block[column], start, end)
 
 
@@ -170,7 +162,7 @@ class _Loaded(NamedTuple):
     """What a launch loads by TMA: boxes, and columns of pixels."""
 
     boxes: list[Loads]
-    columns: list[tuple[PixelMap, Columns]]
+    columns: list[tuple[tensor_maps.PixelMap, tensor_maps.Columns]]
 
     @property
     def receivers(self) -> list[NDArray[np.int64]]:
@@ -179,26 +171,27 @@ class _Loaded(NamedTuple):
 
 def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tuple[_Loaded, str]:
     """Return the loads of a launch by map; none, and why, if they are not understood."""
-    known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
+    known = {int(m["at"]): tensor_maps.decode(m["words"].tolist()) for m in maps}
     found = _Loaded([], [])
     left = _MOST_RANGES
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         rows = np.flatnonzero(tiles["map"] == at)
         loads = rows_at(tiles, rows)
-        mode = _IM2COL if isinstance(tensor, PixelMap) else _TILED
+        mode = _IM2COL if isinstance(tensor, tensor_maps.PixelMap) else _TILED
         if tensor is None or (loads["mode"] != mode).any():
             return _Loaded([], []), _NOT_UNDERSTOOD
-        if isinstance(tensor, TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
+        if isinstance(tensor, tensor_maps.TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
             return _Loaded([], []), _NOT_UNDERSTOOD
-        left -= len(rows) * (tensor.pixels if isinstance(tensor, PixelMap) else tensor.rows)
+        is_of_pixels = isinstance(tensor, tensor_maps.PixelMap)
+        left -= len(rows) * (tensor.pixels if is_of_pixels else tensor.rows)
         if left < 0:
             return _Loaded([], []), "tiles of more rows than depgraph works out"
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
-        if isinstance(tensor, PixelMap):
+        if isinstance(tensor, tensor_maps.PixelMap):
             first = loads["at"][load, : len(tensor.sizes)]
-            columns = columns_of(tensor, block, first, loads["offsets"][load])
+            columns = tensor_maps.columns_of(tensor, block, first, loads["offsets"][load])
             if columns is None:
                 return _Loaded([], []), _NOT_UNDERSTOOD
             found.columns.append((tensor, columns))
@@ -247,7 +240,7 @@ def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedP
     if not stored:
         return
     found = [
-        infer_tiles(tensor, loaded.boxes) if isinstance(tensor, TensorMap) else None
+        infer_tiles(tensor, loaded.boxes) if isinstance(tensor, tensor_maps.TensorMap) else None
         for tensor in stored.values()
     ]
     part.reach[place] = TILES if all(found) else RANGE

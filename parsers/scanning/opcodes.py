@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.tables_jit import (
-    ASYNC_COPY,
-    GLOBAL_READ,
-    GLOBAL_UPDATE,
-    GLOBAL_WRITE,
-    IGNORE,
-    OPCODE_WORDS,
-    ORDERED_READ,
-    Opcodes,
-    find_opcode,
-)
+from depgraph.parsers.scanning import tables_jit as tables
 
 if TYPE_CHECKING:
     from depgraph.system.arrays import Words
@@ -183,10 +173,10 @@ _SLOTS = 2 * MAX_OPCODES  # a power of two, never more than half full
 _KEPT_OPCODES = 1024
 
 _EFFECTS = {
-    Effect.READ: GLOBAL_READ,
-    Effect.WRITE: GLOBAL_WRITE,
-    Effect.UPDATE: GLOBAL_UPDATE,
-    Effect.NONE: IGNORE,
+    Effect.READ: tables.GLOBAL_READ,
+    Effect.WRITE: tables.GLOBAL_WRITE,
+    Effect.UPDATE: tables.GLOBAL_UPDATE,
+    Effect.NONE: tables.IGNORE,
 }
 
 
@@ -198,11 +188,11 @@ def effect_on_global(opcode: MemoryOpcode) -> int:
 def global_meaning(opcode: MemoryOpcode) -> int:
     """Say what one address operand of an opcode means for global memory; no bulk copies."""
     if opcode.mnemonic == "LDGSTS":  # printed twice: with the shared operand, then the global one
-        return ASYNC_COPY
+        return tables.ASYNC_COPY
     if opcode.is_bulk or opcode.space not in {Space.GLOBAL, Space.GENERIC}:
-        return IGNORE
+        return tables.IGNORE
     if opcode.effect == Effect.READ and opcode.is_ordered:
-        return ORDERED_READ
+        return tables.ORDERED_READ
     return _EFFECTS[opcode.effect]
 
 
@@ -214,8 +204,8 @@ class OpcodeTable:
         self._forget()
 
     def _forget(self) -> None:
-        self.arrays = Opcodes(  # as scanners see it
-            np.zeros((_SLOTS, OPCODE_WORDS), np.uint64),
+        self.arrays = tables.Opcodes(  # as scanners see it
+            np.zeros((_SLOTS, tables.OPCODE_WORDS), np.uint64),
             np.zeros(_SLOTS, np.uint8),
             np.zeros(_SLOTS, np.int64),
             np.zeros(_SLOTS, np.int64),
@@ -236,11 +226,12 @@ class OpcodeTable:
         if len(self._opcodes) >= MAX_OPCODES:
             found = f"more than {MAX_OPCODES} different opcodes"
             raise TraceError(path, found, f"the file is damaged or no {what}", line=line)
-        entered, length = find_opcode(words, position, self.arrays.words)
+        entered, length = tables.find_opcode(words, position, self.arrays.words)
         slot = -1 - entered
-        text = words[position : position + 8 * OPCODE_WORDS : 8].tobytes()[:length].rstrip(b"\0")
+        whole = words[position : position + 8 * tables.OPCODE_WORDS : 8].tobytes()
+        text = whole[:length].rstrip(b"\0")
         opcode = decode_opcode(text.decode("ascii", "replace"))
-        self.arrays.words[slot] = np.frombuffer(text.ljust(8 * OPCODE_WORDS, b"\0"), "<u8")
+        self.arrays.words[slot] = np.frombuffer(text.ljust(8 * tables.OPCODE_WORDS, b"\0"), "<u8")
         self.arrays.meaning[slot] = self._meaning_of(opcode)
         self.arrays.width[slot] = opcode.width
         self._opcodes[slot] = opcode
@@ -262,5 +253,5 @@ def count_opcodes(part: ScannedPart, counted: Iterable[tuple[MemoryOpcode, int]]
             part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
         elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
             part.skipped[f"{opcode.space.value}-memory accesses"] += count
-        elif global_meaning(opcode) == IGNORE:
+        elif global_meaning(opcode) == tables.IGNORE:
             part.skipped[f"other instructions ({opcode.mnemonic})"] += count
