@@ -12,7 +12,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.accelsim.header import KernelHeader, Layout, find_layout, parse_header
-from depgraph.parsers.scanning.line_buffers import LineBuffer, Readable, whole_lines
+from depgraph.parsers.scanning.inputs import LineBuffer, Readable, whole_lines
 from depgraph.parsers.scanning.opcodes import (
     MemoryOpcode,
     OpcodeTable,

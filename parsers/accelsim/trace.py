@@ -18,8 +18,7 @@ from depgraph.parsers.accelsim.kernel_list import (
     looks_like_list,
 )
 from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
-from depgraph.parsers.scanning.inputs import TraceStream, WholeInput, compression_of
-from depgraph.parsers.scanning.line_buffers import find_mark
+from depgraph.parsers.scanning.inputs import TraceStream, WholeInput, compression_of, find_mark
 from depgraph.trace.records import KnownPart, MemoryOperation, ScannedPart, Trace, unreadable
 
 if TYPE_CHECKING:

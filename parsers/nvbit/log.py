@@ -24,8 +24,13 @@ from depgraph.parsers.nvbit.text import (
     text_buffer,
     untraced_by_name,
 )
-from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
-from depgraph.parsers.scanning.line_buffers import find_mark, last_line_end, whole_lines
+from depgraph.parsers.scanning.inputs import (
+    InputTrace,
+    TraceInput,
+    find_mark,
+    last_line_end,
+    whole_lines,
+)
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
 from depgraph.trace.records import (
     Damage,
@@ -40,8 +45,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from depgraph.parsers.nvbit.dialects import Dialect
-    from depgraph.parsers.scanning.inputs import TraceStream
-    from depgraph.parsers.scanning.line_buffers import LineBuffer
+    from depgraph.parsers.scanning.inputs import LineBuffer, TraceStream
     from depgraph.system.arrays import Text
     from depgraph.trace.records import Overflow, PartTask
 

@@ -12,8 +12,7 @@ from depgraph.errors import ModelError, TraceError
 from depgraph.parsers.nvbit import position_scanner_jit as scanner
 from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.nvbit.text import LaunchTable
-from depgraph.parsers.scanning.inputs import TraceInput
-from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.scanning.inputs import TraceInput, whole_lines
 from depgraph.parsers.scanning.opcodes import OpcodeTable
 from depgraph.parsers.scanning.tables_jit import LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words

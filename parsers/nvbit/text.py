@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit import scanner_jit as scanner
+from depgraph.parsers.scanning.inputs import find_text
 from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
-from depgraph.parsers.scanning.line_buffers import find_text
 from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
 from depgraph.parsers.scanning.tables_jit import LANES
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words

@@ -19,9 +19,8 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header
 from depgraph.parsers.accelsim.kernel_list import parse_copy
-from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
+from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, whole_lines
 from depgraph.parsers.scanning.launch_limits import checked_launch
-from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
 from depgraph.parsers.simlog.lines import PUSHED_MARK, NamedBlocks, pushed_kernel
 from depgraph.trace.names import demangle
@@ -35,8 +34,7 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
-    from depgraph.parsers.scanning.line_buffers import LineBuffer
+    from depgraph.parsers.scanning.inputs import LineBuffer, TraceInput, TraceStream
     from depgraph.trace.records import Dim3, Operation, Overflow, PartTask
 
 FORMAT = "simlog"

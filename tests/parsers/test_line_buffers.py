@@ -6,7 +6,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.scanning.inputs import whole_lines
 
 
 def text_of(buffer):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from programs import BASE
 
 from depgraph.parsers.scanning import text_jit as text_scanner
-from depgraph.parsers.scanning.line_buffers import end_of_line, find_text
+from depgraph.parsers.scanning.inputs import end_of_line, find_text
 from depgraph.parsers.scanning.tables_jit import (
     ASYNC_COPY,
     GLOBAL_READ,

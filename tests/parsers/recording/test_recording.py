@@ -345,7 +345,7 @@ def test_what_would_take_too_much_memory_is_given_away_piece_by_piece(tmp_path, 
         return touches.row, touches.kind, touches.start, touches.end
 
     whole = found(scanned(None))
-    monkeypatch.setattr("depgraph.parsers.recording.touches._RANGES_AT_ONCE", 2 * MOST_RUNS)
+    monkeypatch.setattr("depgraph.parsers.recording.trace._RANGES_AT_ONCE", 2 * MOST_RUNS)
     kept = Kept()
     left = found(scanned(kept))
     assert len(kept.taken) > 1

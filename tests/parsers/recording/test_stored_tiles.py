@@ -16,7 +16,7 @@ from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES
 from depgraph.parsers.recording.packing import pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
-from depgraph.parsers.recording.touches import _joined, _Loaded, _of_loads
+from depgraph.parsers.recording.trace import _joined, _Loaded, _of_loads
 
 A, B, C = 1 << 20, 2 << 20, 3 << 20
 HALF = 6  # code of a type of two bytes
