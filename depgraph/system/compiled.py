@@ -12,7 +12,6 @@ allocated in the caller, and functions are few.
 from __future__ import annotations
 
 import hashlib
-import marshal
 import os
 import sys
 import threading
@@ -178,21 +177,29 @@ def compile_always() -> None:
     _Interpreter.is_off = True
 
 
+class _Once:
+    """Calls what it is given once, whatever thread comes first."""
+
+    def __init__(self) -> None:
+        self._given: list[Callable[..., object]] = []
+
+    def give(self, function: Callable[..., object] | None) -> None:
+        self._given[:] = [] if function is None else [function]
+
+    def __call__(self, *arguments: Any) -> None:
+        try:
+            function = self._given.pop()  # atomic: threads may get here side by side
+        except IndexError:
+            return
+        function(*arguments)
+
+
+_announce, _distrust = _Once(), _Once()
+
+
 def before_compiling(announce: Callable[[], object] | None) -> None:
     """Have a function called, once, by the thread that first compiles what no run has kept."""
-    _announcements[:] = [announce] if announce is not None else []
-
-
-def announce_compiling() -> None:
-    """Call what `before_compiling` was given, unless that has been done."""
-    try:
-        announce = _announcements.pop()  # atomic: threads may get here side by side
-    except IndexError:
-        return
-    announce()
-
-
-_announcements: list[Callable[[], object]] = []
+    _announce.give(announce)
 
 
 def if_distrusted(say: Callable[[Path], object] | None) -> None:
@@ -200,18 +207,7 @@ def if_distrusted(say: Callable[[Path], object] | None) -> None:
 
     Nothing is loaded from there then, and nothing kept: it is compiled in memory.
     """
-    _complaints[:] = [say] if say is not None else []
-
-
-def _distrust(folder: Path) -> None:
-    try:
-        say = _complaints.pop()
-    except IndexError:
-        return
-    say(folder)
-
-
-_complaints: list[Callable[[Path], object]] = []
+    _distrust.give(say)
 
 
 class CompiledFunction:
@@ -263,7 +259,7 @@ class CompiledFunction:
         from depgraph.system.machine_code import NotPortableError, of_numba
 
         if self._kept is not None:
-            announce_compiling()
+            _announce()
         try:
             made = of_numba(self._uncallable, arguments)
         except NotPortableError:
@@ -333,8 +329,7 @@ class CompiledFunction:
     def _shipped_in(self, folder: Path) -> CodeCache:
         from depgraph.system.machine_code import COMMON, CodeCache, runner
 
-        made_of = self._made_of(is_portable=True) + runner()
-        return CodeCache(folder, self._kept_as, made_of, lambda: COMMON)
+        return CodeCache(folder, self._kept_as, self._made_of() + runner(), lambda: COMMON)
 
     @cached_property
     def _shipped(self) -> CodeCache | None:
@@ -343,8 +338,7 @@ class CompiledFunction:
 
         if not self.__module__.startswith("depgraph.") or not SHIPPED.is_dir():
             return None
-        are_as_imported = all(_state_of(file) == state for file, state in _imported.items())
-        if not are_as_imported or not is_common_processor() or not is_ours(SHIPPED):
+        if not (_is_as_imported() and is_common_processor() and is_ours(SHIPPED)):
             return None
         return self._shipped_in(SHIPPED)
 
@@ -354,23 +348,22 @@ class CompiledFunction:
         from depgraph.system.machine_code import CodeCache, folder_of, makers
 
         folder = folder_of(Path(self.py_func.__code__.co_filename))
-        if folder is None:
+        if folder is None or not _is_as_imported():
             return None
         if not is_ours(folder):
             _distrust(folder)
             return None
-        return CodeCache(folder, self._kept_as, self._made_of(is_portable=False) + makers())
+        return CodeCache(folder, self._kept_as, self._made_of() + makers())
 
     @property
     def _kept_as(self) -> str:
         return f"{self.py_func.__module__}.{self.py_func.__qualname__}"
 
-    def _made_of(self, *, is_portable: bool) -> bytes:
-        """Return what decides the code; if portable, the same by every version of Python."""
+    def _made_of(self) -> bytes:
+        """Return what decides the code."""
         source = Path(self.py_func.__code__.co_filename).read_bytes()
-        imports = _imports(self.py_func.__module__, is_portable=is_portable)
-        code = _code_of(self.py_func, is_portable=is_portable)
-        return source + imports + code + repr(self._options).encode()
+        options = repr(self._options).encode()
+        return source + _imports(self.py_func.__module__) + _code_of(self.py_func) + options
 
 
 def _elements(argument: Any) -> int:
@@ -432,20 +425,25 @@ def _state_of(file: str) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
+def _is_as_imported() -> bool:
+    """Tell whether what runs here is what stands in the files of compiled functions."""
+    return all(_state_of(file) == state for file, state in _imported.items())
+
+
 @cache
-def _imports(module: str, *, is_portable: bool) -> bytes:
+def _imports(module: str) -> bytes:
     """Digest the functions, tuples and numbers that the compiled code of a module may import."""
     import numpy as np
 
     digest = hashlib.sha256()
     for name, value in sorted(vars(sys.modules[module]).items()):
         if isinstance(value, (CompiledFunction, _Part)):
-            digest.update(_code_of(value.py_func, is_portable=is_portable))
+            digest.update(_code_of(value.py_func))
         if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
             home = value.__module__
             if home != module:
                 digest.update(Path(sys.modules[home].__file__ or "").read_bytes())
-                digest.update(_imports(home, is_portable=is_portable))
+                digest.update(_imports(home))
         elif isinstance(value, np.ndarray):
             digest.update(f"{name} {value.dtype} {value.tobytes()!r}".encode())
         elif isinstance(value, (int, float, np.generic)):
@@ -453,23 +451,18 @@ def _imports(module: str, *, is_portable: bool) -> bytes:
     return digest.digest()
 
 
-def _code_of(function: Callable[..., Any], *, is_portable: bool) -> bytes:
-    """Return what a function is as it runs here; its file alone does not tell.
+def _code_of(function: Callable[..., Any]) -> bytes:
+    """Return what a function is beside its text.
 
     Of one text come other functions for each call of the function around it, on either side of an
-    ``if``, with ``python -O``; and the file may have changed since it was imported, which only
-    what is not portable tells.
+    ``if``, with ``python -O``.
     """
     import numpy as np
 
     within = [cell.cell_contents for cell in function.__closure__ or ()]
     texts = [x.tobytes() if isinstance(x, np.ndarray) else b"" for x in within]
-    # Version 0 writes the same for the same, whatever refers to it.
-    code = marshal.dumps(function.__code__, 0)
-    if is_portable:
-        where = function.__code__.co_firstlineno, sys.flags.optimize
-        code = f"{function.__qualname__} {where}".encode()
-    return b"".join([code, *texts, repr((within, function.__defaults__)).encode()])
+    where = function.__qualname__, function.__code__.co_firstlineno, sys.flags.optimize
+    return b"".join([*texts, repr((where, within, function.__defaults__)).encode()])
 
 
 class _Interpreter(threading.local):

@@ -388,8 +388,8 @@ def _is_of_libc(name: str) -> bool:
     return hasattr(ctypes.CDLL(None), name)
 
 
-def _told() -> list[tuple[str, str]]:
-    """Return what numba is told by variables."""
+def _numba_settings() -> list[tuple[str, str]]:
+    """Return the variables that tell numba how to compile."""
     return sorted(
         item
         for item in os.environ.items()
@@ -399,10 +399,10 @@ def _told() -> list[tuple[str, str]]:
 
 @cache
 def _processor() -> str:
-    """Return what code is made for: this processor, and what numba is told."""
+    """Return what code is made for: this processor, and how numba is set."""
     llvm = _llvm()
     features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {_told()}"
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {_numba_settings()}"
 
 
 @cache
@@ -416,7 +416,7 @@ def is_common_processor() -> bool:
     with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:  # noqa: PTH123
         _, _, flags = file.read(_ONE_PROCESSOR).partition(b"\nflags")
         has = flags.partition(b"\n")[0].decode().split()
-        return _HAS_COMMON.issubset(has) and not _told()
+        return _HAS_COMMON.issubset(has) and not _numba_settings()
     return False
 
 

@@ -308,7 +308,7 @@ def test_what_was_made_for_another_processor_or_by_another_numba_does_not_count(
     assert CodeCache(kept.folder, "twice", b"a source").load(types) is None
     monkeypatch.undo()
     assert CodeCache(kept.folder, "twice", b"a source").load(types) is not None
-    ours = twice._made_of(is_portable=False)
+    ours = twice._made_of()
     assert twice._kept._stamp == CodeCache(kept.folder, "twice", ours + makers())._stamp
     monkeypatch.setattr(machine_code.np, "__version__", "99")
     assert machine_code.makers.__wrapped__() != makers()
