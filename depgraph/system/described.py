@@ -56,11 +56,10 @@ _LONGEST_HINT = 400
 class TomlError(Exception):
     """A text is no TOML, or has more than is taken; lines count from 1."""
 
-    def __init__(self, found: str, line: int | None = None, hint: str = "") -> None:
+    def __init__(self, found: str, line: int | None = None) -> None:
         super().__init__(found)
         self.found = found
         self.line = line
-        self.hint = hint
 
 
 def read_toml_text(path: Path) -> str:
@@ -143,20 +142,6 @@ def show_value(value: object) -> str:
     else:
         text = repr(value[: 2 * _SHOWN] if isinstance(value, str) else value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
-
-
-def check_keys(
-    text: str, content: dict[str, Any], known: Collection[str], table: str = "", index: int = 0
-) -> None:
-    """Refuse keys of the index-th table of a kind that nothing reads; hint at what is closest."""
-    key = next((key for key in content if key not in known), None)
-    if key is not None:
-        from difflib import get_close_matches
-
-        close = get_close_matches(key[:_LONGEST_KEY], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
-        line = line_of_key(text, key, table, index)
-        raise TomlError(f"unknown key {show_value(key)}", line, in_short(hint, _LONGEST_HINT))
 
 
 def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | None:
@@ -376,11 +361,15 @@ class DescribedFile:
         """Return a table that has all keys that it must have, and no others."""
         if not isinstance(content, dict):
             self.fail(kind, i, "", f"{kind} is not a table", f"write [[{kind}]]")
-        keys = {field.key: field for field in known}
-        try:
-            check_keys(self.text, content, keys, kind, i)
-        except TomlError as error:
-            raise self.error(error.found, error.hint, error.line) from None
+        keys = [field.key for field in known]
+        if (unknown := next((key for key in content if key not in keys), None)) is not None:
+            from difflib import get_close_matches
+
+            close = get_close_matches(unknown[:_LONGEST_KEY], keys, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(keys)}"
+            line = line_of_key(self.text, unknown, kind, i)
+            found = f"unknown key {show_value(unknown)}"
+            raise self.error(found, in_short(hint, _LONGEST_HINT), line)
         for field in known:
             if field.default is REQUIRED and field.key not in content:
                 called = called or f"{kind} {show_value(content.get('name', f'{kind} {i}'))}"
