@@ -248,12 +248,10 @@ class CompiledFunction:
         code = self._code.get(types)
         if code is None:
             with _one_at_a_time:  # a second thread would compile everything once more
-                code = self._code.get(types) or self._load(types) or self._compile(types, arguments)
-                self._code[types] = code
+                kept = (place.load(types) for place in self._places())
+                code = self._code.get(types) or next(filter(None, kept), None)
+                self._code[types] = code = code or self._compile(types, arguments)
         return code
-
-    def _load(self, types: Any) -> Callable[..., Any] | None:
-        return next(filter(None, (kept.load(types) for kept in self._places())), None)
 
     def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from depgraph.system.machine_code import NotPortableError, of_numba

@@ -18,7 +18,6 @@ import json
 import os
 import pickle
 import platform
-import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -93,7 +92,10 @@ define void @NRT_MemInfo_call_dtor(i64 %info) {
 }
 """
 _OPAQUE_POINTERS = 17  # from this version on LLVM knows no others
-_SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24
+# A row of the symbols of ELF-64: System V Application Binary Interface, "Symbol Table".
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("kind", "<u2"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
 _ALLOCATES = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
 
 
@@ -308,25 +310,15 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
 
 
 def _names_outside(code: bytes) -> set[str]:
-    """Return what an object file needs of others: LLVM ends the process where that is not there.
-
-    ELF-64, as System V Application Binary Interface, "Object Files", lays it out.
-    """
-    if code[:6] != b"\x7fELF\x02\x01":
-        raise NotPortableError
-    (first,) = struct.unpack_from("<Q", code, 0x28)
-    size, number = struct.unpack_from("<HH", code, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, first + i * size) for i in range(number)]
-    found = set()
-    for _, kind, _, _, begin, length, link, *_ in sections:
-        if kind != _SYMBOL_TABLE:
-            continue
-        texts = sections[link][4]
-        for at in range(begin, begin + length, _SYMBOL_BYTES):
-            name, _, _, section = struct.unpack_from("<IBBH", code, at)
-            if name and section == 0:
-                found.add(code[texts + name : code.index(b"\0", texts + name)].decode())
-    return found
+    """Return what an object file needs of others: LLVM ends the process where that is not there."""
+    file = _llvm().ObjectFileRef.from_data(code)
+    sections = {section.name(): section.data() for section in file.sections()}
+    try:
+        symbols, texts = np.frombuffer(sections[b".symtab"], _SYMBOL), sections[b".strtab"]
+    except KeyError:
+        raise NotPortableError from None
+    names = symbols["name"][(symbols["section"] == 0) & (symbols["name"] > 0)].tolist()
+    return {texts[at : texts.index(b"\0", at)].decode() for at in names}
 
 
 def _described(type_: Any) -> Described:

@@ -7,7 +7,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -113,17 +112,9 @@ def return_free_memory() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    trim = getattr(_c_library(), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-@cache
-def _c_library() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(None)
-    except (OSError, TypeError):  # Windows
-        return None
 
 
 def default_limit() -> int:

@@ -17,7 +17,6 @@ from depgraph.parsers.scanning.opcodes import (
     MemoryOpcode,
     OpcodeTable,
     Space,
-    effect_on_global,
     global_meaning,
     untraced_by,
 )
@@ -63,7 +62,7 @@ _DAMAGED = tuple(counter for counter, _ in _LEFT_OUT)
 
 def _meaning(opcode: MemoryOpcode) -> int:
     if opcode.is_bulk:
-        return effect_on_global(opcode) | scanner.BULK
+        return opcode.effect.value | scanner.BULK
     meaning = global_meaning(opcode)
     # A reduction takes a generic address, though only global memory has one.
     is_generic = opcode.space is Space.GENERIC or opcode.mnemonic == "RED"

@@ -30,7 +30,6 @@ from depgraph.parsers.scanning.opcodes import (
     Effect,
     MemoryOpcode,
     count_opcodes,
-    effect_on_global,
     global_meaning,
     untraced_by,
 )
@@ -218,7 +217,7 @@ class _Reader(JsonLines):
         self._touches.arrays.rows.accesses[row] += 1
         for block in blocks:
             rows = np.full(len(found[0]), self._row(launch, *block), np.int32)
-            self._append(rows, effect_on_global(opcode), *found)
+            self._append(rows, opcode.effect.value, *found)
 
     def _append(
         self,

@@ -38,12 +38,12 @@ class Space(Enum):
 
 
 class Effect(Enum):
-    """What an instruction does to the memory that it addresses."""
+    """What an instruction does to the memory that it addresses, as tables of scanners say it."""
 
-    READ = "read"
-    WRITE = "write"
-    UPDATE = "update"  # atomics and reductions: read and write
-    NONE = "none"
+    READ = tables.GLOBAL_READ
+    WRITE = tables.GLOBAL_WRITE
+    UPDATE = tables.GLOBAL_UPDATE  # atomics and reductions: read and write
+    NONE = tables.IGNORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,51 +81,33 @@ def untraced_by(opcode: MemoryOpcode) -> str:
     return "reaches global memory at addresses the trace does not hold"
 
 
-_BULK = {
-    "UTMALDG": Effect.READ,
-    "UTMASTG": Effect.WRITE,
-    "UTMAREDG": Effect.UPDATE,
-    "UBLKRED": Effect.UPDATE,
-    "UBLKCP": Effect.READ,
-}
-
-_NO_ACCESS = (
-    "UTMAPF", "UBLKPF", "UTMACCTL", "UTMACMDFLUSH", "CCTL", "CCTLL", "CCTLT", "TXQ", "SUQUERY",
-    "MATCH", "QSPC", "REDUX", "CREDUX", "MEMBAR", "ERRBAR", "FENCE", "LDGDEPBAR", "LDGSTSBAR",
-    "DEPBAR", "ARRIVES", "BAR",
-)  # fmt: skip
-_MNEMONICS: dict[str, tuple[Space, Effect]] = {
-    "LDG": (Space.GLOBAL, Effect.READ),
-    "STG": (Space.GLOBAL, Effect.WRITE),
-    "LD": (Space.GENERIC, Effect.READ),
-    "ST": (Space.GENERIC, Effect.WRITE),
-    "LDGSTS": (Space.GLOBAL, Effect.READ),
-    "ATOM": (Space.GENERIC, Effect.UPDATE),
-    "ATOMG": (Space.GLOBAL, Effect.UPDATE),
+_BULK = frozenset({"UTMALDG", "UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP"})
+_MNEMONICS_OF = {
+    (Space.GLOBAL, Effect.READ): "LDG LDGSTS UTMALDG UBLKCP",
+    (Space.GLOBAL, Effect.WRITE): "STG USTGR UTMASTG",
     # RED takes a generic address, yet only ever reduces into global memory.
-    "RED": (Space.GLOBAL, Effect.UPDATE),
-    "REDG": (Space.GLOBAL, Effect.UPDATE),
-    "LDGMC": (Space.GLOBAL, Effect.UPDATE),
-    "REDGMC": (Space.GLOBAL, Effect.UPDATE),
-    "USTGR": (Space.GLOBAL, Effect.WRITE),
-    "UREDGR": (Space.GLOBAL, Effect.UPDATE),
-    **{name: (Space.GLOBAL, effect) for name, effect in _BULK.items()},
-    **dict.fromkeys(("LDS", "LDSM", "ULDS"), (Space.SHARED, Effect.READ)),
-    **dict.fromkeys(("STS", "STSM", "STAS", "USTS"), (Space.SHARED, Effect.WRITE)),
-    **dict.fromkeys(("ATOMS", "REDAS", "REDS", "SYNCS"), (Space.SHARED, Effect.UPDATE)),
-    "LDL": (Space.LOCAL, Effect.READ),
-    "STL": (Space.LOCAL, Effect.WRITE),
-    **dict.fromkeys(("LDC", "ULDC", "LDCU"), (Space.CONSTANT, Effect.READ)),
-    **dict.fromkeys(("TEX", "TEXS", "TLD", "TLDS"), (Space.TEXTURE, Effect.READ)),
-    **dict.fromkeys(("TLD4", "TLD4S", "TXD", "TMML"), (Space.TEXTURE, Effect.READ)),
-    "SULD": (Space.SURFACE, Effect.READ),
-    "SUST": (Space.SURFACE, Effect.WRITE),
-    "SUATOM": (Space.SURFACE, Effect.UPDATE),
-    "SURED": (Space.SURFACE, Effect.UPDATE),
-    **dict.fromkeys(("LDT", "LDTM"), (Space.TENSOR, Effect.READ)),
-    **dict.fromkeys(("STT", "STTM"), (Space.TENSOR, Effect.WRITE)),
-    **dict.fromkeys(_NO_ACCESS, (Space.NONE, Effect.NONE)),
+    (Space.GLOBAL, Effect.UPDATE): "ATOMG RED REDG LDGMC REDGMC UREDGR UTMAREDG UBLKRED",
+    (Space.GENERIC, Effect.READ): "LD",
+    (Space.GENERIC, Effect.WRITE): "ST",
+    (Space.GENERIC, Effect.UPDATE): "ATOM",
+    (Space.SHARED, Effect.READ): "LDS LDSM ULDS",
+    (Space.SHARED, Effect.WRITE): "STS STSM STAS USTS",
+    (Space.SHARED, Effect.UPDATE): "ATOMS REDAS REDS SYNCS",
+    (Space.LOCAL, Effect.READ): "LDL",
+    (Space.LOCAL, Effect.WRITE): "STL",
+    (Space.CONSTANT, Effect.READ): "LDC ULDC LDCU",
+    (Space.TEXTURE, Effect.READ): "TEX TEXS TLD TLDS TLD4 TLD4S TXD TMML",
+    (Space.SURFACE, Effect.READ): "SULD",
+    (Space.SURFACE, Effect.WRITE): "SUST",
+    (Space.SURFACE, Effect.UPDATE): "SUATOM SURED",
+    (Space.TENSOR, Effect.READ): "LDT LDTM",
+    (Space.TENSOR, Effect.WRITE): "STT STTM",
+    (Space.NONE, Effect.NONE): (
+        "UTMAPF UBLKPF UTMACCTL UTMACMDFLUSH CCTL CCTLL CCTLT TXQ SUQUERY MATCH QSPC REDUX CREDUX "
+        "MEMBAR ERRBAR FENCE LDGDEPBAR LDGSTSBAR DEPBAR ARRIVES BAR"
+    ),
 }
+_MNEMONICS = {name: meaning for meaning, names in _MNEMONICS_OF.items() for name in names.split()}
 
 _WIDTH_TOKENS = {
     **dict.fromkeys(("8", "U8", "S8"), 1),
@@ -172,18 +154,6 @@ MAX_OPCODES = 4096
 _SLOTS = 2 * MAX_OPCODES  # a power of two, never more than half full
 _KEPT_OPCODES = 1024
 
-_EFFECTS = {
-    Effect.READ: tables.GLOBAL_READ,
-    Effect.WRITE: tables.GLOBAL_WRITE,
-    Effect.UPDATE: tables.GLOBAL_UPDATE,
-    Effect.NONE: tables.IGNORE,
-}
-
-
-def effect_on_global(opcode: MemoryOpcode) -> int:
-    """Say what an opcode does to the global memory that it addresses, bulk copies included."""
-    return _EFFECTS[opcode.effect]
-
 
 def global_meaning(opcode: MemoryOpcode) -> int:
     """Say what one address operand of an opcode means for global memory; no bulk copies."""
@@ -193,7 +163,7 @@ def global_meaning(opcode: MemoryOpcode) -> int:
         return tables.IGNORE
     if opcode.effect == Effect.READ and opcode.is_ordered:
         return tables.ORDERED_READ
-    return _EFFECTS[opcode.effect]
+    return opcode.effect.value
 
 
 class OpcodeTable:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +75,7 @@ def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
     """Open a log; one of several is refused, as nothing tells how their kernels are ordered."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a second simulator log", "give one at a time")
-    return SimlogTrace(inputs[0])
+    return SimlogTrace(inputs)
 
 
 class _Log:
@@ -253,26 +252,20 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _read(
-    stream: TraceStream, overflow: Overflow | None, buffer_bytes: int = _BUFFER_BYTES
-) -> ScannedPart:
+def _read(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
     log = _Log(overflow)
-    for buffer in whole_lines(stream, buffer_bytes):
+    for buffer in whole_lines(stream, _BUFFER_BYTES):
         log.take(buffer)
         buffer.release()
     return log.finish()
 
 
 class SimlogTrace(InputTrace):
-    """A simulator's log with memory lines; `buffer_bytes` of text are held in memory at a time."""
+    """A simulator's log with memory lines."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
 
-    def __init__(self, source: TraceInput, *, buffer_bytes: int = _BUFFER_BYTES) -> None:
-        super().__init__([source])
-        self._read = partial(_read, buffer_bytes=buffer_bytes)
-
     def tasks(self) -> Iterator[PartTask]:
         """Yield the log as one part: a line belongs to blocks and kernels of any other."""
-        yield WholeInput(self._inputs[0], self._read, self.input_bytes or 0)
+        yield WholeInput(self._inputs[0], _read, self.input_bytes or 0)

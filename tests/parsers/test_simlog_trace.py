@@ -11,8 +11,7 @@ from programs import edges_of
 from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.scanning.inputs import TraceInput
-from depgraph.parsers.simlog.accesses import SimlogTrace
+from depgraph.parsers.simlog import accesses
 from depgraph.timing.durations import default_durations
 from depgraph.trace.records import MemoryOperation
 
@@ -211,9 +210,11 @@ def test_a_cut_packed_log_is_damage(log_file):
 def test_any_size_of_buffer_gives_the_same(tmp_path_factory, size):
     path = tmp_path_factory.getbasetemp() / "buffered.log"
     path.write_text(LOG)
-    (task,) = SimlogTrace(TraceInput(path), buffer_bytes=size).tasks()
-    (whole,) = SimlogTrace(TraceInput(path)).tasks()
-    part, expected = task.scan(), whole.scan()
+    (task,) = open_trace(path).tasks()
+    expected = task.scan()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accesses, "_BUFFER_BYTES", size)
+        part = task.scan()
     assert part.lines == expected.lines == LOG.count("\n")
     assert part.launches == expected.launches
     assert part.durations.tolist() == expected.durations.tolist()
