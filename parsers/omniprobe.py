@@ -32,13 +32,14 @@ from depgraph.trace.records import (
     Damage,
     KernelLaunch,
     PossibleWrites,
+    ProgramOrder,
     Ranges,
     ScannedPart,
 )
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
-    from depgraph.trace.records import Operation, Overflow, PartTask
+    from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "omniprobe"
 BLIND_SPOTS = (
@@ -203,11 +204,8 @@ class OmniprobeTrace(InputTrace):
         return DispatchOrder()
 
 
-class DispatchOrder:
+class DispatchOrder(ProgramOrder):
     """Puts dispatches in the order of their numbers; those that are missing between are opaque."""
-
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the log; return the index of each of its dispatches in `operations`."""

@@ -321,6 +321,6 @@ def _operation(**values: Any) -> Operation:
 
 
 _PLAIN = [f.name for f in fields(ScannedPart) if f.name not in {"touches", "durations", "possible"}]
-_OBJECTS = {
+_OBJECTS: dict[str, Callable[..., Any]] = {
     "launches": _operation, "allocations": Allocation, "host_calls": HostCall, "damage": Damage
 }  # fmt: skip

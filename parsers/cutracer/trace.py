@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from depgraph.parsers.cutracer.scan import COMPLETION, TILES, read_records
 from depgraph.parsers.nvbit.log import BLIND_SPOTS
 from depgraph.parsers.nvbit.text import untraced_by_name
 from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, name_of
-from depgraph.trace.records import KnownPart, ScannedPart
+from depgraph.trace.records import KnownPart, ProgramOrder, ScannedPart
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.inputs import TraceInput
-    from depgraph.trace.records import KernelLaunch, Operation, PartTask
+    from depgraph.trace.records import KernelLaunch, PartTask
 
 FORMAT = "cutracer"
 NO_STREAMS = "on which stream a kernel was launched, which only the kernel events file says"
@@ -120,11 +120,11 @@ class CutracerTrace(InputTrace):
         return untraced_by_name(launch.name)
 
 
-class LaunchOrder:
+class LaunchOrder(ProgramOrder):
     """Puts launches in the order of their numbers; `events` know those without records, too."""
 
     def __init__(self, events: dict[int, KernelLaunch]) -> None:
-        self.operations: list[Operation] = []
+        super().__init__()
         self._events = events
         self._numbers = sorted(events, reverse=True)  # that are still to come
         self._index: dict[int, int] = {}
@@ -133,7 +133,9 @@ class LaunchOrder:
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return the index in `operations` of each of its launches, or -1."""
-        launches = dict(zip((key for (key,) in part.keys), part.launches, strict=True))
+        launches: dict[int, Any] = dict(
+            zip((key for (key,) in part.keys), part.launches, strict=True)
+        )
         for number in sorted(launches):
             launch = launches[number]
             if launch is not None:

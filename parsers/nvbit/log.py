@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.nvbit.dialects import Dialect
     from depgraph.parsers.scanning.inputs import LineBuffer, TraceStream
     from depgraph.system.arrays import Text
-    from depgraph.trace.records import Overflow, PartTask
+    from depgraph.trace.records import Operation, Overflow, PartTask
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -288,8 +288,10 @@ class LogOrder(ProgramOrder):
             places[[launch is None for launch in part.launches]] = last_before
         return places
 
-    def announced(self, key: tuple[int, ...], launch: Any) -> KernelLaunch:
+    def announced(self, key: tuple[int, ...], launch: Operation) -> Operation:
         """Give a launch without an id its number, and one whose id is known another process."""
+        if not isinstance(launch, KernelLaunch):
+            return launch
         if not self._has_ids:
             return replace(launch, trace_id=len(self.operations))
         process = self._process.get(launch.context, 0)

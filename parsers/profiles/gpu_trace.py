@@ -17,7 +17,7 @@ from depgraph.parsers.profiles import source
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 
 if TYPE_CHECKING:
-    from source.decimal import Decimal
+    from decimal import Decimal
 
     from depgraph.timing.profile import KernelProfile
 

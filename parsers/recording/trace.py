@@ -270,8 +270,8 @@ def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tupl
             return _Loaded([], []), _NOT_UNDERSTOOD
         if isinstance(tensor, tensor_maps.TensorMap) and tensor.rows > _MOST_ROWS_OF_TILE:
             return _Loaded([], []), _NOT_UNDERSTOOD
-        is_of_pixels = isinstance(tensor, tensor_maps.PixelMap)
-        left -= len(rows) * (tensor.pixels if is_of_pixels else tensor.rows)
+        of_each = tensor.pixels if isinstance(tensor, tensor_maps.PixelMap) else tensor.rows
+        left -= len(rows) * of_each
         if left < 0:
             return _Loaded([], []), "tiles of more rows than depgraph works out"
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
