@@ -14,7 +14,7 @@ import click
 from depgraph.apply.captured import read_captures, write_captures
 from depgraph.apply.recorded import captures_left
 from depgraph.cli.commands.extract import print_summary
-from depgraph.cli.options.shared import is_quiet, say, wrote
+from depgraph.cli.options import shared
 from depgraph.cli.progress import input_progress, step_progress
 from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
@@ -90,7 +90,7 @@ class Recording:
 
     def compiled(self, *, times: bool, blocks: bool, recorder: bool) -> dict[str, Path]:
         """Return the native parts that some runs need, compiled side by side on first use."""
-        builder = Builder(self.toolkit, say=lambda message: say(f"depgraph: {message}"))
+        builder = Builder(self.toolkit, say=lambda message: shared.say(f"depgraph: {message}"))
         context = click.get_current_context()  # which `say` asks for, and threads do not have
         architectures = [architecture for _, architecture in self.toolkit.gpus]
         wanted: dict[str, Callable[[], Path]] = {}
@@ -103,7 +103,7 @@ class Recording:
             wanted["pause"] = builder.pause
         if recorder:
             wanted["patch"] = lambda: builder.patch(architectures)
-        with step_progress(quiet=is_quiet()) as steps, ThreadPoolExecutor() as pool:
+        with step_progress(quiet=shared.is_quiet()) as steps, ThreadPoolExecutor() as pool:
             steps.begin("compiling the recorder", len(wanted))
 
             def build(part: Callable[[], Path]) -> Path:
@@ -143,7 +143,7 @@ class Recording:
             reason = f" ({fault})" if fault else ""
             raise RecorderError(f"no block times were measured{reason}", "leave out --block-times")
         clock = max(run.clock_ns for run in runs)
-        say(
+        shared.say(
             f"depgraph: block times: the GPU's clock counts in steps of {clock} ns; measuring adds "
             f"{patch_ns} ns to a block, which are taken off"
         )
@@ -179,7 +179,9 @@ class Recording:
             recording.events, scratch.parent, recording.process, recording.architecture
         )
         if reason:
-            say(f"depgraph: what hooks do not see is guessed: no machine code was read, {reason}")
+            shared.say(
+                f"depgraph: what hooks do not see is guessed: no machine code was read, {reason}"
+            )
         store = self.output.with_name(self.output.name + label)
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None
         events = take_times(timed, recording.events) if timed else []
@@ -189,7 +191,7 @@ class Recording:
         if events:
             self._write_times(events, runs, store, identity)
         elif timed is not None:
-            say(f"depgraph: {store}: the run for the times launched none of these kernels")
+            shared.say(f"depgraph: {store}: the run for the times launched none of these kernels")
         self._keep_captures(recording, scratch.parent, store, identity)
 
     def _keep_captures(
@@ -200,7 +202,7 @@ class Recording:
             captures = read_captures(found)
             with new_file(captures_of(store), force=self.force) as made:
                 write_captures(made, captures, store=identity)
-            wrote(captures_of(store))
+            shared.wrote(captures_of(store))
 
     def write_times_alone(self, timed: Sequence[Events], runs: list[BlockRun] | None) -> None:
         """Write the times of the process that launched most kernels."""
@@ -212,7 +214,9 @@ class Recording:
         identity = Store(self.output).identity if self.output.exists() else ""
         self._write_times(max(timed, key=len), runs, self.output, identity)
         if not identity:
-            say(f"depgraph: there is no store {self.output} yet: pass the file with --timing")
+            shared.say(
+                f"depgraph: there is no store {self.output} yet: pass the file with --timing"
+            )
 
     def _write_times(
         self, events: Events, runs: list[BlockRun] | None, store: Path, identity: str
@@ -220,12 +224,12 @@ class Recording:
         if runs is not None:
             events, reason = with_block_times(events, runs)
             if reason:
-                say(f"depgraph: {store}: {reason}")
+                shared.say(f"depgraph: {store}: {reason}")
         path = times_of(store)
         with new_file(path, force=self.force) as made:
             trace = as_trace(events, [name for name, _ in self.toolkit.gpus])
             write_companion(made, trace, store=identity)
-        wrote(path)
+        shared.wrote(path)
 
     def _write_store(
         self, recording: RawRecording, output: Path, kept: Path | None, scratch: Path
@@ -242,12 +246,12 @@ class Recording:
         else:
             with new_file(kept, force=self.force) as made:
                 pack(made, about, recording.events, recording.tables)
-            wrote(kept)
+            shared.wrote(kept)
         opened = open_trace(kept or scratch)
-        with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+        with input_progress(opened.input_bytes, quiet=shared.is_quiet()) as on_progress:
             extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
         with extraction:
             store = write_store(extraction, output, force=self.force)
         print_summary(extraction, self.form, output)
-        wrote(output)
+        shared.wrote(output)
         return store.identity

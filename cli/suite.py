@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    OF_SCENARIO,
-    ONE_GPU,
-    refuse_given,
-    timed_scenario_of,
-)
-from depgraph.cli.options.shared import collected_messages, given_options, is_quiet, say
-from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
+from depgraph.cli.options import model, shared, suite_file
 from depgraph.system.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -45,7 +38,7 @@ class Task:
     """One program of a suite, for a process of its own."""
 
     verb: str  # the command
-    program: Program
+    program: suite_file.Program
     # options of the command line, by parameter, as words
     given: tuple[tuple[str, tuple[str, ...]], ...]
     folder: str = ""  # where paths start from; empty where they are absolute
@@ -70,7 +63,7 @@ class SuiteRequest:
 
     verb: str
     paths: Sequence[Path]  # as the user named the programs
-    programs: list[Program]
+    programs: list[suite_file.Program]
     given: tuple[tuple[str, tuple[str, ...]], ...]
     jobs: int | None
     scheduler: str | None
@@ -100,24 +93,26 @@ def suite_of(
 ) -> SuiteRequest | None:
     """Return what the current command was asked about several programs; None if about one."""
     context = click.get_current_context()
-    programs = programs_of(context.command, paths)
+    programs = suite_file.programs_of(context.command, paths)
     if programs is None:
-        refuse_given({"jobs", "scheduler"}, "needs several stores, a folder of them or a suite")
+        model.refuse_given(
+            {"jobs", "scheduler"}, "needs several stores, a folder of them or a suite"
+        )
         return None
-    refuse_given(*_OF_ONE)
-    refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
+    model.refuse_given(*_OF_ONE)
+    model.refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
     if scheduler:
-        refuse_given({"jobs"}, "does not go with --scheduler")
-    given = _given(*PROGRAM_OPTIONS, *_ANSWERS)
+        model.refuse_given({"jobs"}, "does not go with --scheduler")
+    given = _given(*suite_file.PROGRAM_OPTIONS, *_ANSWERS)
     return SuiteRequest(context.info_name or "", paths, programs, given, jobs, scheduler)
 
 
 def _given(*names: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the options that the user gave, by parameter, as words."""
-    words = {name: tuple("=".join(each) for each in given_options({name})) for name in names}
+    words = {name: tuple("=".join(each) for each in shared.given_options({name})) for name in names}
     given = {name: own for name, own in words.items() if own}
     if {"gpu", "gpu_file"} <= set(given):
-        raise click.UsageError(ONE_GPU)
+        raise click.UsageError(model.ONE_GPU)
     return tuple(given.items())
 
 
@@ -132,12 +127,12 @@ def scenarios_of(
     `check` is told how many there are before any is read; `fixed` are options of all of them.
     """
     command = click.get_current_context().command
-    programs = programs_of(command, paths)
+    programs = suite_file.programs_of(command, paths)
     check(1 if programs is None else len(programs))
     if programs is None:
-        return [(paths[0].stem, timed_scenario_of(paths[0], {**options, **fixed}))]
-    refuse_given(*_OF_ONE)
-    given, found = _given(*OF_SCENARIO), []
+        return [(paths[0].stem, model.timed_scenario_of(paths[0], {**options, **fixed}))]
+    model.refuse_given(*_OF_ONE)
+    given, found = _given(*model.OF_SCENARIO), []
     for program in programs:
         if any(name == "sms" for name, _ in program.options):
             raise click.UsageError(f"{program.name}: sms is of all programs here: give --sms")
@@ -145,7 +140,7 @@ def scenarios_of(
             params = {**own.params, **fixed}
         if program.traces:
             _extract_if_needed(program)
-        found.append((program.name, timed_scenario_of(Path(program.store), params)))
+        found.append((program.name, model.timed_scenario_of(Path(program.store), params)))
     return found
 
 
@@ -182,11 +177,11 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
         cluster_workers(request.scheduler)
         if request.scheduler
         else nullcontext(Processes(jobs)) as pool,
-        step_progress(quiet=is_quiet()) as steps,
+        step_progress(quiet=shared.is_quiet()) as steps,
     ):
         steps.begin("programs", len(tasks))
         alone = 0 if request.scheduler or is_simulator_compiled() else 1
-        first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
+        first = [replace(task, announces=not shared.is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
             for i, found in pool.attempt(run_task, part):
                 if isinstance(found, Lost):
@@ -200,7 +195,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     ordered = [(task.program.name, answers[i]) for i, task in enumerate(tasks)]
     for name, answer in ordered:
         for line in answer.messages:
-            say(f"{name}: {line}")
+            shared.say(f"{name}: {line}")
     return Done(
         Suite([result for _, answer in ordered for result in answer.results]),
         tuple(f"{name}: {line}" for name, answer in ordered for line in answer.missed),
@@ -223,7 +218,7 @@ def run_task(task: Task) -> TaskResult:
     try:
         words = task.program.words(task.given)
         with module.command.make_context(task.verb, words) as context:
-            messages = collected_messages()
+            messages = shared.collected_messages()
             if task.program.traces:
                 _extract_if_needed(task.program)
             results, missed = module.suite_results(task, context.params)
@@ -245,7 +240,9 @@ def _anywhere(task: Task) -> Task:
     def absolute(name: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         split = [word.partition("=") for word in words]
         return name, tuple(
-            f"{option}={Path(value).absolute()}" if is_path(options[name], value) else word
+            f"{option}={Path(value).absolute()}"
+            if suite_file.is_path(options[name], value)
+            else word
             for word, (option, _, value) in zip(words, split, strict=True)
         )
 
@@ -264,7 +261,7 @@ def _anywhere(task: Task) -> Task:
     )
 
 
-def _extract_if_needed(program: Program) -> None:
+def _extract_if_needed(program: suite_file.Program) -> None:
     """Make the store of a program from its traces, unless an earlier run has."""
     from depgraph.errors import SuiteError
     from depgraph.extraction.pipeline import extract
@@ -301,7 +298,7 @@ def _refuse_others(store: Store, traces: Sequence[str]) -> None:
             raise StoreError(store.path, f"was not made from {file}", hint)
 
 
-def _jobs_for(verb: str, programs: Sequence[Program]) -> int:
+def _jobs_for(verb: str, programs: Sequence[suite_file.Program]) -> int:
     """Return how many programs may run at a time: one per processor, as far as there is memory."""
     from depgraph.system.workers import available_jobs, default_limit
 
@@ -311,7 +308,7 @@ def _jobs_for(verb: str, programs: Sequence[Program]) -> int:
     return max(1, min(available_jobs(), default_limit() // needed))
 
 
-def _blocks_in(program: Program) -> int:
+def _blocks_in(program: suite_file.Program) -> int:
     """Return the number of thread blocks of a program; 0 where it is not known yet."""
     import pyarrow as pa
     import pyarrow.parquet as pq

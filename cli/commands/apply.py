@@ -6,19 +6,12 @@ from pathlib import Path
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    format_option,
-    print_report,
-    store_argument,
-)
-from depgraph.cli.options.values import size
+from depgraph.cli.options import shared, values
 
 _PROGRAM = "program"
 
 
-class _Apply(Command):
+class _Apply(shared.Command):
     """Takes what stands behind -- for the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -33,17 +26,17 @@ class _Apply(Command):
 
 
 @click.command("apply", cls=_Apply)
-@store_argument
+@shared.store_argument
 @click.option(
-    "--max-extra-memory", type=size(least=0), metavar="SIZE",
+    "--max-extra-memory", type=values.size(least=0), metavar="SIZE",
     help="GPU memory for buffers that kernels otherwise share [default: as the program says].",
 )  # fmt: skip
 @click.option(
     "--add-to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Add what was predicted and measured to a file, a JSON object a line.",
 )  # fmt: skip
-@details_option
-@format_option
+@shared.details_option
+@shared.format_option
 def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form: str) -> None:
     """Run a program as CUDA graphs that have only its real edges, and check them.
 
@@ -92,7 +85,7 @@ def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form
         with new_file(add_to, force=True) as file:
             rows = "".join(json.dumps(each.row()) + "\n" for each in found)
             file.write_text(before + rows, encoding="utf-8")
-    print_report(apply_report(found), form)
+    shared.print_report(apply_report(found), form)
 
 
 def _run(program: list[str], settings: dict[str, str]) -> int:

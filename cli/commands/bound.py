@@ -9,32 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    contention_option,
-    gpu_of,
-    hypothetical_option,
-    invocation_of,
-    is_given,
-    mechanism_options,
-    memory_option,
-    model_options,
-    parse_costs,
-    refuse_given,
-    sizes_or_default,
-    timed_scenario_of,
-    wall_option,
-    where_from,
-)
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    format_option,
-    is_quiet,
-    print_report,
-    stores_argument,
-    suite_options,
-)
-from depgraph.cli.options.values import SM_COUNTS, reading
+from depgraph.cli.options import model, shared, values
 from depgraph.cli.progress import step_progress
 from depgraph.system.workers import NOBODY, Steps
 
@@ -57,26 +32,26 @@ def _read_sharing(text: str) -> str:
     return text
 
 
-@click.command("bound", cls=Command)
-@stores_argument
+@click.command("bound", cls=shared.Command)
+@shared.stores_argument
 @click.option(
-    "--sms", type=SM_COUNTS,
+    "--sms", type=values.SM_COUNTS,
     help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf [default: the GPU's].",
 )  # fmt: skip
 @click.option(
-    "--share", callback=reading(_read_sharing), metavar="HOW[,...]",
+    "--share", callback=values.reading(_read_sharing), metavar="HOW[,...]",
     help="Run two programs side by side on one GPU: streams, partition(SMS) (of the first), eclip, "
     "blocks.",
 )  # fmt: skip
-@mechanism_options
-@hypothetical_option
-@model_options
-@contention_option
-@memory_option
-@suite_options
-@wall_option
-@details_option
-@format_option
+@model.mechanism_options
+@model.hypothetical_option
+@model.model_options
+@model.contention_option
+@model.memory_option
+@shared.suite_options
+@model.wall_option
+@shared.details_option
+@shared.format_option
 def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
@@ -100,10 +75,10 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
     from depgraph.cli.suite import policies_step, run_suite, suite_of
 
     if options["share"] is not None:
-        print_report(_share_report(stores, options), form)
+        shared.print_report(_share_report(stores, options), form)
         return None
     if any(map(_is_profile, stores)):
-        print_report(_report_of_profile(stores, form, options), form)
+        shared.print_report(_report_of_profile(stores, form, options), form)
         return None
     suite = suite_of(stores, jobs=options["jobs"], scheduler=options["scheduler"])
     if suite is not None:
@@ -113,9 +88,9 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
         has_policies = bool(options["mechanisms"])
         steps = [] if has_policies else [policies_step(suite)]
         report = suite_report(done.suite, has_policies=has_policies, steps=steps)
-        print_report(report, form)
+        shared.print_report(report, form)
         return done.exit_code()
-    print_report(_report(stores[0], options), form)
+    shared.print_report(_report(stores[0], options), form)
     return None
 
 
@@ -128,7 +103,7 @@ def _share_report(stores: tuple[Path, ...], options: Mapping[str, Any]) -> Repor
     from depgraph.cli.suite import scenarios_of
     from depgraph.reports.tables.side_by_side_tables import share_report
 
-    refuse_given(_NOT_SHARED, "does not go with --share")
+    model.refuse_given(_NOT_SHARED, "does not go with --share")
     is_twice = len(stores) == _TWO and len(set(stores)) == 1
 
     def check(count: int) -> None:
@@ -141,7 +116,7 @@ def _share_report(stores: tuple[Path, ...], options: Mapping[str, Any]) -> Repor
         ((name, program),) = programs
         programs = [(f"{name} ({which})", program) for which in ("first", "second")]
     first, second = programs
-    sizes = sizes_or_default(first[1], options["sms"])
+    sizes = model.sizes_or_default(first[1], options["sms"])
     return share_report(share_gpu(first, second, sizes, options["share"]))
 
 
@@ -166,7 +141,7 @@ def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[s
     from depgraph.scenario.of_store import named_gpu
 
     given = {each.name or "" for each in click.get_current_context().command.params}
-    refuse_given(
+    model.refuse_given(
         given - _OF_A_PROFILE, "needs a trace or a recording: a profile has no dependences"
     )
     path, *others = sorted(profiles, key=_is_profile, reverse=True)
@@ -176,7 +151,7 @@ def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[s
             f"{path} is a profile: give it alone, or with --timing beside a store, and one size"
         )
         raise click.UsageError(message)
-    where, gpu = where_from(options), gpu_of(options)
+    where, gpu = model.where_from(options), model.gpu_of(options)
     if options["launch"].base == "measured":
         raise click.UsageError("--launch measured needs a trace or a recording")
     found = profiled_step(
@@ -185,7 +160,7 @@ def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[s
         ),
         gpu=None if gpu is None else named_gpu(gpu),
         sms=None if sizes[0] is None else int(sizes[0]),
-        launch=options["launch"] if is_given("launch") else None,
+        launch=options["launch"] if model.is_given("launch") else None,
         iteration=where.iteration,
         wall=options["wall"],
     )
@@ -193,7 +168,7 @@ def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[s
 
 
 def _report(path: Path, options: Mapping[str, Any]) -> Report:
-    with step_progress(quiet=is_quiet()) as steps:
+    with step_progress(quiet=shared.is_quiet()) as steps:
         _, found = _answer(path, steps, options)
         from depgraph.reports.tables.answer_report import answer_report
 
@@ -226,12 +201,12 @@ def _answer(
         from depgraph.mechanisms import find_mechanisms
 
         known = find_mechanisms(names, hypothetical=hypothetical)
-    scenario = timed_scenario_of(path, options)
-    sizes, words = sizes_or_default(scenario, options["sms"]), invocation_of(path)
+    scenario = model.timed_scenario_of(path, options)
+    sizes, words = model.sizes_or_default(scenario, options["sms"]), model.invocation_of(path)
     if not known:
         return scenario, answer_bound(scenario, sizes, invocation=words, steps=steps)
     return scenario, answer_mechanisms(
-        scenario, sizes, known, costs=parse_costs(costs), invocation=words, steps=steps
+        scenario, sizes, known, costs=model.parse_costs(costs), invocation=words, steps=steps
     )
 
 
@@ -240,4 +215,6 @@ def _page_step(sms: float, path: Path) -> list[Step]:
 
     if math.isinf(sms):
         return []
-    return [Step("see it on a page:", invocation_of(path).command("report", "--sms", f"{sms:g}"))]
+    return [
+        Step("see it on a page:", model.invocation_of(path).command("report", "--sms", f"{sms:g}"))
+    ]

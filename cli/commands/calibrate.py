@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    force_option,
-    format_option,
-    print_report,
-    say,
-    wrote,
-)
-from depgraph.cli.options.values import PATH
+from depgraph.cli.options import shared, values
 from depgraph.errors import ModelError
 from depgraph.system.text import one_line, show_percent
 
@@ -26,26 +18,26 @@ _QUICK = 4
 _DEFAULT = "my-gpu.toml"
 
 
-@click.command("calibrate", cls=Command)
+@click.command("calibrate", cls=shared.Command)
 @click.option(
-    "-o", "--output", type=PATH, default=_DEFAULT, show_default=True,
+    "-o", "--output", type=values.PATH, default=_DEFAULT, show_default=True,
     metavar="TOML", help="GPU model to write.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Measure each fourth program only.")
 @click.option(
-    "--from", "source", type=PATH, metavar="FILE",
+    "--from", "source", type=values.PATH, metavar="FILE",
     help="Fit to what --keep wrote, here or on another machine, instead of measuring.",
 )  # fmt: skip
 @click.option(
-    "--keep", type=PATH, metavar="FILE",
+    "--keep", type=values.PATH, metavar="FILE",
     help="Write what was measured, to a .json or .json.xz.",
 )  # fmt: skip
 @click.option(
     "--gpu", "name", metavar="NAME",
     help="GPU whose limits apply [default: by the name of the one measured].",
 )  # fmt: skip
-@format_option
-@force_option
+@shared.format_option
+@shared.force_option
 def command(
     *,
     output: Path,
@@ -82,16 +74,16 @@ def command(
     else:
         found = read_measurements(source)
     gpu = model_of(found, given)
-    say(f"fitting to {sum(p.half == 0 for p in found.programs)} programs: some minutes")
+    shared.say(f"fitting to {sum(p.half == 0 for p in found.programs)} programs: some minutes")
 
     def on_round(done: int, rounds: int, error: float) -> None:
-        say(f"round {done} of {rounds}: mean error {show_percent(error)}")
+        shared.say(f"round {done} of {rounds}: mean error {show_percent(error)}")
 
     calibration = calibrate(found, gpu, on_round)
     with new_file(output, force=force) as file:
         file.write_text(to_toml(calibration), encoding="utf-8")
-    print_report(calibration_report(calibration), form)
-    wrote(output)
+    shared.print_report(calibration_report(calibration), form)
+    shared.wrote(output)
 
 
 def _measured(keep: Path | None, *, quick: bool, force: bool) -> Measurements:
@@ -101,18 +93,18 @@ def _measured(keep: Path | None, *, quick: bool, force: bool) -> Measurements:
 
     measurer = _measurer()
     programs = measurer.all_programs()[:: _QUICK if quick else 1]
-    say(f"measuring {len(programs)} programs")
+    shared.say(f"measuring {len(programs)} programs")
     result: dict[str, Any] = {}
     for number, (row, so_far) in enumerate(measurer.measure_all(programs, brief=True), 1):
         result = so_far
         if "error" in row:
-            say(one_line(f"{row['name']}: {row['error']}"))
+            shared.say(one_line(f"{row['name']}: {row['error']}"))
         elif number % 20 == 0:
-            say(f"{number} of {len(programs)} programs")
+            shared.say(f"{number} of {len(programs)} programs")
     if keep is not None:
         with new_file(keep, force=force) as file:
             write_measurements(file, result)
-        wrote(keep)
+        shared.wrote(keep)
     return measurements_of(result, "this machine")
 
 

@@ -4,33 +4,23 @@ from typing import Any
 
 import click
 
-from depgraph.cli.options.model import refuse_given
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    empty_option,
-    format_option,
-    is_quiet,
-    jobs_option,
-    outside_option,
-    print_report,
-)
+from depgraph.cli.options import model, shared
 
 _OF_TRACES = {"jobs", "allow_outside", "allow_empty"}
 
 
-@click.command("check", cls=Command)
+@click.command("check", cls=shared.Command)
 @click.argument("trace", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-@jobs_option
-@outside_option
-@empty_option
+@shared.jobs_option
+@shared.outside_option
+@shared.empty_option
 @click.option(
     "--races", is_flag=True,
     help="Look in the store of a recording for conflicting accesses that nothing orders.",
 )  # fmt: skip
-@details_option
-@format_option
+@shared.details_option
+@shared.format_option
 def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> None:
     """Read a trace, say what is in it and what is wrong with it, write nothing.
 
@@ -43,7 +33,7 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
     that cannot be judged as well.
     """
     if options["races"]:
-        refuse_given(_OF_TRACES, "reads a trace, and --races needs a store")
+        model.refuse_given(_OF_TRACES, "reads a trace, and --races needs a store")
         _check_races(trace, strict=strict, form=form)
         return
     from depgraph.cli.progress import input_progress
@@ -56,7 +46,7 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
     if described := next(filter(is_workload, trace), None):
         raise click.UsageError(f"{described} describes a program: extract says what is wrong in it")
     opened = open_trace(trace, allow_outside=options["allow_outside"])
-    with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+    with input_progress(opened.input_bytes, quiet=shared.is_quiet()) as on_progress:
         checkup = check_trace(
             opened,
             workers=Threads(options["jobs"]),
@@ -66,7 +56,7 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
     is_bad = bool(checkup.errors or (strict and checkup.warnings))
     verdict = "not to be trusted" if is_bad else "usable" if checkup.warnings else "good"
     shown = None if form in {"json", "csv"} else 40
-    print_report(check_report(checkup, verdict=verdict, shown=shown), form)
+    shared.print_report(check_report(checkup, verdict=verdict, shown=shown), form)
     click.get_current_context().exit(int(is_bad))
 
 
@@ -80,6 +70,6 @@ def _check_races(stores: tuple[str, ...], *, strict: bool, form: str) -> None:
     store = Store(stores[0])
     found = find_races(store)
     shown = None if form in {"json", "csv"} else 40
-    print_report(race_report(store, found, shown=shown), form)
+    shared.print_report(race_report(store, found, shown=shown), form)
     is_bad = bool(found.races or (strict and (found.possible or found.unjudged)))
     click.get_current_context().exit(int(is_bad))

@@ -7,59 +7,50 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, sized_scenario_of
-from depgraph.cli.options.shared import FORMATS, Command, print_report, top_option
-from depgraph.cli.options.thresholds import (
-    Metric,
-    append_summary,
-    fail_threshold,
-    github_option,
-    metric_option,
-)
-from depgraph.cli.options.values import PATH, PERCENT, SMS
+from depgraph.cli.options import model, shared, thresholds, values
 
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
 
 
-@click.command("compare", cls=Command)
-@click.argument("base", type=PATH)
-@click.argument("new", type=PATH)
-@click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU model's].")
+@click.command("compare", cls=shared.Command)
+@click.argument("base", type=values.PATH)
+@click.argument("new", type=values.PATH)
+@click.option("--sms", type=values.SMS, metavar="N", help="SM count [default: the GPU model's].")
 @click.option(
-    "--fail-on-increase", "up", type=Metric(), multiple=True,
+    "--fail-on-increase", "up", type=thresholds.Metric(), multiple=True,
     help="Exit with 3 if the metric is higher in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--fail-on-decrease", "down", type=Metric(), multiple=True,
+    "--fail-on-decrease", "down", type=thresholds.Metric(), multiple=True,
     help="Exit with 3 if the metric is lower in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--tolerance", type=PERCENT, default=0.0, show_default=True, metavar="PERCENT",
+    "--tolerance", type=values.PERCENT, default=0.0, show_default=True, metavar="PERCENT",
     help="Change in percent that is still accepted.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice([*FORMATS, "total"]),
+    "--format", "form", type=click.Choice([*shared.FORMATS, "total"]),
     default="table", show_default=True, help="How to write the result; total is one number.",
 )  # fmt: skip
-@metric_option("Metric of NEW that --format total prints.", default="upper_bound")
-@github_option
-@top_option
+@thresholds.metric_option("Metric of NEW that --format total prints.", default="upper_bound")
+@thresholds.github_option
+@shared.top_option
 @click.option(
-    "--new-timing", type=PATH, metavar="FILE",
+    "--new-timing", type=values.PATH, metavar="FILE",
     help="Measured times of NEW; --timing is then those of BASE.",
 )  # fmt: skip
 @click.option(
-    "--repeat", type=PATH, metavar="STORE",
+    "--repeat", type=values.PATH, metavar="STORE",
     help="Another recording of BASE: changes no larger than between the two are noise.",
 )  # fmt: skip
 @click.option(
-    "--repeat-timing", type=PATH, metavar="FILE",
+    "--repeat-timing", type=values.PATH, metavar="FILE",
     help="With --timing: measured times of the other recording, or without --repeat other "
     "measured times of BASE.",
 )  # fmt: skip
-@model_options
-@memory_option
+@model.model_options
+@model.memory_option
 def command(
     *,
     base: Path,
@@ -95,28 +86,28 @@ def command(
         raise click.UsageError(message)
     if repeat_timing is not None and options["timing"] is None:
         raise click.UsageError("--repeat-timing needs --timing and --new-timing")
-    before = sized_scenario_of(base, options)
+    before = model.sized_scenario_of(base, options)
     options["sms"] = before.sms
-    after = sized_scenario_of(new, {**options, "timing": new_timing})
+    after = model.sized_scenario_of(new, {**options, "timing": new_timing})
     again = None
     if repeat is not None or repeat_timing is not None:
-        again = sized_scenario_of(repeat or base, {**options, "timing": repeat_timing})
+        again = model.sized_scenario_of(repeat or base, {**options, "timing": repeat_timing})
     diff = compare(before, after, again)
     if form == "total":
         click.echo(one_number(diff.metrics[metric][1]))
     else:
         shown = top if form in {"table", "markdown"} else None
-        print_report(diff_report(diff, top=shown), form)
+        shared.print_report(diff_report(diff, top=shown), form)
     missed = _missed(diff, up, down, tolerance / 100)
     if github:
         lead = [f"threshold missed: {line}" for line in missed]
         lead += [*what_it_means(diff), *conclude(after).sentences]
         names = f"{clean_text(new.name)} compared with {clean_text(base.name)}"
         title = f"depgraph: {names} on {size_text(after.sms)}"
-        append_summary(
+        thresholds.append_summary(
             lambda room: folded_summary(diff_report(diff), title, lead, top=top, most_bytes=room)
         )
-    fail_threshold(missed)
+    thresholds.fail_threshold(missed)
 
 
 def _missed(
@@ -125,12 +116,12 @@ def _missed(
     """Return one line for each metric that went the wrong way."""
     from depgraph.reports.ci import Threshold, missed_thresholds
 
-    thresholds = []
+    limits = []
     for metrics, sign in ((up, 1), (down, -1)):
         for metric in metrics:
             base, _ = diff.metrics[metric]
             # What was computed in another order may differ in the last digits.
             accepted = max(abs(base) * tolerance, diff.noise.get(metric, 0.0))
             limit = base + sign * (accepted + abs(base) * 1e-9)
-            thresholds.append(Threshold(metric, limit, is_least=sign < 0))
-    return missed_thresholds(thresholds, {name: new for name, (_, new) in diff.metrics.items()})
+            limits.append(Threshold(metric, limit, is_least=sign < 0))
+    return missed_thresholds(limits, {name: new for name, (_, new) in diff.metrics.items()})

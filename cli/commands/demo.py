@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from depgraph.cli.options.model import read_times, warn
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    force_option,
-    print_report,
-    say,
-    wants_details,
-    wrote,
-)
-from depgraph.cli.options.values import PATH, SMS
+from depgraph.cli.options import model, shared, values
 
 if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Step
@@ -25,14 +15,14 @@ if TYPE_CHECKING:
 _PAIRS_SHOWN = 6
 
 
-@click.command("demo", cls=Command)
+@click.command("demo", cls=shared.Command)
 @click.option(
-    "-o", "--output", type=PATH, default="depgraph-demo.out",
+    "-o", "--output", type=values.PATH, default="depgraph-demo.out",
     show_default=True, metavar="STORE", help="Store to write.",
 )  # fmt: skip
-@click.option("--sms", default=80, show_default=True, type=SMS, help="SM count.")
-@details_option
-@force_option
+@click.option("--sms", default=80, show_default=True, type=values.SMS, help="SM count.")
+@shared.details_option
+@shared.force_option
 def command(output: Path, sms: int, *, force: bool) -> None:
     """Run the main job on a packaged real trace.
 
@@ -59,22 +49,22 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     force = force or _is_own_demo(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
     trace, times = sample_path(), sample_path(KERNEL_TIMES)
-    say(f"$ depgraph extract {trace} -o {output}")
+    shared.say(f"$ depgraph extract {trace} -o {output}")
     with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:
         store = write_store(extraction, output, force=force)
     summary = extract_summary(extraction, pairs_shown=_PAIRS_SHOWN)
-    if wants_details():
-        print_report(summary, "table")
+    if shared.wants_details():
+        shared.print_report(summary, "table")
     else:
         edges = counted(summary.facts["edges"], "edge")
         click.echo(f"{summary.headline[0]}, {edges}")
     click.echo()
-    say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
-    request = Request(times=times, read_profile=read_times)
-    scenario = Scenario.of_store(store, request, tell=warn)
+    shared.say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
+    request = Request(times=times, read_profile=model.read_times)
+    scenario = Scenario.of_store(store, request, tell=model.warn)
     found = answer_bound(scenario, [sms])
-    print_report(replace(answer_report(found), steps=_steps(output)), "table")
-    wrote(output)
+    shared.print_report(replace(answer_report(found), steps=_steps(output)), "table")
+    shared.wrote(output)
 
 
 def _steps(store: Path) -> list[Step]:

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    OF_PROFILE,
-    mechanism_options,
-    model_options,
-    on_size,
-    parse_costs,
-    refuse_given,
-    refuse_others,
-    scenario_of,
-)
-from depgraph.cli.options.shared import Command, force_option, say, store_argument, wrote
-from depgraph.cli.options.values import PATH, SMS
+from depgraph.cli.options import model, shared, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -66,8 +55,8 @@ class _Form(_Choice):
         return super().convert(value, param, ctx)
 
 
-@click.command("export", cls=Command)
-@store_argument
+@click.command("export", cls=shared.Command)
+@shared.store_argument
 @click.option(
     "--what", type=click.Choice([*TARGETS, _OTHERS]), required=True, help="What to write."
 )
@@ -79,10 +68,10 @@ class _Form(_Choice):
     ),
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=PATH, required=True,
+    "-o", "--output", type=values.PATH, required=True,
     help="File to write; - for standard output, with --to. With --to accel-sim a folder.",
 )  # fmt: skip
-@click.option("--sms", type=SMS, help="SM count, for a schedule [default: the GPU's].")
+@click.option("--sms", type=values.SMS, help="SM count, for a schedule [default: the GPU's].")
 @click.option(
     "--schedule", "schedule_name", default="dataflow", show_default=True,
     type=click.Choice(["serial", "dataflow"]), help="Which schedule.",
@@ -93,16 +82,16 @@ class _Form(_Choice):
     help="Priority of a dataflow schedule.",
 )  # fmt: skip
 @click.option(
-    "--traces", type=PATH, metavar="FOLDER",
+    "--traces", type=values.PATH, metavar="FOLDER",
     help="With --to accel-sim: where the traces lie [default: where the store was made from].",
 )  # fmt: skip
 @click.option(
     "--as-is", is_flag=True,
     help="With --to accel-sim: mend nothing in traces; a script copies them with their streams.",
 )  # fmt: skip
-@mechanism_options
-@model_options
-@force_option
+@model.mechanism_options
+@model.model_options
+@shared.force_option
 def command(store: Path, what: str, form: str | None, output: Path, **options: Any) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
@@ -145,7 +134,7 @@ def command(store: Path, what: str, form: str | None, output: Path, **options: A
     not_ours = not_for_accel_sim if form == _FOLDER else None
     refuse_existing(output, force=options["force"], not_ours=not_ours)
     _write(store, what, output, form, options)
-    wrote(output)
+    shared.wrote(output)
 
 
 def _write(path: Path, what: str, file: Path, form: str, options: Mapping[str, Any]) -> None:
@@ -163,7 +152,7 @@ def _write(path: Path, what: str, file: Path, form: str, options: Mapping[str, A
 
         write_launches(stream_code(store), file, form, force=force)
         return
-    scenario = scenario_of(store, options)
+    scenario = model.scenario_of(store, options)
     if what == "edges":
         tables.write_edges(scenario.graph, file, form, force=force)
     elif what == _OTHERS:
@@ -178,7 +167,7 @@ def _write(path: Path, what: str, file: Path, form: str, options: Mapping[str, A
     elif what == "graph":
         tables.write_kernel_graph(scenario, file, form, force=force)
     else:
-        _write_schedule(store, on_size(scenario, options["sms"]), file, form, options)
+        _write_schedule(store, model.on_size(scenario, options["sms"]), file, form, options)
 
 
 def _write_schedule(
@@ -205,7 +194,9 @@ def _write_schedule(
         alone = _schedule(scenario, (), ())
         unit = write_chakra(plan, alone, scenario, store.copies, file, force=force)
         if unit != "us":
-            say(f"durations are {unit}, which readers take for microseconds: --timing gives times")
+            shared.say(
+                f"durations are {unit}, which readers take for microseconds: --timing gives times"
+            )
     else:
         tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 
@@ -234,9 +225,9 @@ def _form_of(what: str, form: str | None, output: Path) -> str:
 def _refuse_of_traces(form: str, *, as_is: bool) -> None:
     """Refuse options that say what becomes of traces where none are written."""
     if form != _FOLDER:
-        refuse_given({"traces", "as_is"}, f"needs --to {_FOLDER}")
+        model.refuse_given({"traces", "as_is"}, f"needs --to {_FOLDER}")
     elif as_is:
-        refuse_given({"traces"}, "does not go with --as-is")
+        model.refuse_given({"traces"}, "does not go with --as-is")
 
 
 def _forms(what: str) -> Collection[str]:
@@ -267,19 +258,19 @@ def _write_folder(
         if has_traces and not options["as_is"] else None,
     )  # fmt: skip
     if not has_traces:
-        say(
+        shared.say(
             f"the store is of no Accel-Sim traces: the names in {accel_sim.LIST} are made up, "
             "no such files exist"
         )
     if mended:
         listed = ", ".join(f"{what} {times}" for what, times in sorted(mended.items()))
-        say(f"mended in copies of the traces: {listed}; {accel_sim.MENDED} says where")
+        shared.say(f"mended in copies of the traces: {listed}; {accel_sim.MENDED} says where")
     if across:
-        say(
+        shared.say(
             f"{counted(across, 'dependence')} between kernels of different streams: "
             f"Accel-Sim knows them only if it reads {accel_sim.DEPENDENCES}"
         )
-    say(
+    shared.say(
         "-gpgpu_concurrent_kernel_sm 1 makes Accel-Sim of before commit 0842752 drop kernels with "
         "exit code 0: compare the kernels of its log with the list, as depgraph timing does"
     )
@@ -313,7 +304,7 @@ def _write_profile(scenario: Scenario, timing: Path | None, file: Path, *, force
     opened = None if timing is None else partial(TraceStream, timing)
     left_out = write_annotated(scenario, opened, file, force=force)
     if left_out:
-        say(left_out)
+        shared.say(left_out)
 
 
 def _refuse_unused(what: str, options: Mapping[str, Any]) -> None:
@@ -321,15 +312,17 @@ def _refuse_unused(what: str, options: Mapping[str, Any]) -> None:
     if what != "schedule":
         if what != _OTHERS:
             used = ("what_ifs", "kinds") if what in (*_GRAPHS, "profile") else ()
-            refuse_others(f"--what {what}", *used, *OF_PROFILE * (what in {"graph", "profile"}))
+            model.refuse_others(
+                f"--what {what}", *used, *model.OF_PROFILE * (what in {"graph", "profile"})
+            )
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
-        refuse_given(names, f"does not go with --what {what}")
+        model.refuse_given(names, f"does not go with --what {what}")
     elif options["mechanisms"]:
-        refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
+        model.refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
     else:
-        refuse_given({"costs"}, "needs --mechanism")
+        model.refuse_given({"costs"}, "needs --mechanism")
         if options["schedule_name"] == "serial":
-            refuse_given({"priority"}, "needs a dataflow schedule")
+            model.refuse_given({"priority"}, "needs a dataflow schedule")
 
 
 def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]) -> Schedule:
@@ -340,4 +333,4 @@ def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]
     found = find_mechanisms(names)
     if names and len(found) != 1:
         raise click.UsageError("a schedule needs one mechanism: name one, with its parameters")
-    return schedule_of(scenario, found[0] if names else None, parse_costs(costs))
+    return schedule_of(scenario, found[0] if names else None, model.parse_costs(costs))

@@ -10,22 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    deps_option,
-    details_option,
-    empty_option,
-    force_option,
-    format_option,
-    given_options,
-    is_quiet,
-    jobs_option,
-    output_option,
-    outside_option,
-    print_report,
-    wrote,
-)
-from depgraph.cli.options.values import KERNEL_RANGE, PATH, size
+from depgraph.cli.options import shared, values
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
@@ -40,21 +25,21 @@ _OF_TRACES = {
 _OF_ANALYSIS = ("kernels", "jobs", "memory_limit", "allow_damaged", "allow_empty")
 
 
-@click.command("extract", cls=Command)
+@click.command("extract", cls=shared.Command)
 @click.argument("trace", nargs=-1, required=True)
-@output_option
+@shared.output_option
 @click.option(
     "--granularity", type=click.Choice(["1", "32", "128"]), default="1", show_default=True,
     help="Track bytes, 32-byte sectors or 128-byte lines. Above 1, false sharing adds edges.",
 )  # fmt: skip
-@deps_option
+@shared.deps_option
 @click.option(
-    "--kernels", type=KERNEL_RANGE, default=(None, None), metavar="A:B",
+    "--kernels", type=values.KERNEL_RANGE, default=(None, None), metavar="A:B",
     help="Only kernels A to B - 1, in launch order from 0.",
 )  # fmt: skip
-@jobs_option
+@shared.jobs_option
 @click.option(
-    "--memory-limit", type=size(), metavar="SIZE",
+    "--memory-limit", type=values.size(), metavar="SIZE",
     help="Memory limit, such as 512MiB or 8GiB [default: half of what is free]. "
     "Footprints beyond it are spilled to files beside the store.",
 )  # fmt: skip
@@ -73,19 +58,19 @@ _OF_ANALYSIS = ("kernels", "jobs", "memory_limit", "allow_damaged", "allow_empty
     help="Find where inside blocks dependences are needed, by reading an NVBit log again.",
 )  # fmt: skip
 @click.option(
-    "--memory-profile", metavar="FILE", type=PATH,
+    "--memory-profile", metavar="FILE", type=values.PATH,
     help="Of a recorded PyTorch program: what its caching allocator did, from a trace of "
     "torch.profiler with profile_memory=True.",
 )  # fmt: skip
-@outside_option
+@shared.outside_option
 @click.option(
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
-@empty_option
-@force_option
-@details_option
-@format_option
+@shared.empty_option
+@shared.force_option
+@shared.details_option
+@shared.format_option
 def command(
     trace: tuple[str, ...], output: Path, kinds: frozenset[str] | None, force: bool, form: str,
     **options: Any,
@@ -115,7 +100,7 @@ def command(
         if len(trace) > 1:
             message = f"a described program is one file: {len(trace)} inputs were given"
             raise click.UsageError(message)
-        if given := [words[0] for words in given_options(_OF_TRACES)]:
+        if given := [words[0] for words in shared.given_options(_OF_TRACES)]:
             raise click.UsageError(f"{', '.join(given)}: for traces, not for described programs")
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
@@ -135,7 +120,7 @@ def command(
     scheduler = options["scheduler"]
     with (
         cluster_workers(scheduler) if scheduler else nullcontext() as workers,
-        input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,
+        input_progress(opened.input_bytes, quiet=shared.is_quiet()) as on_progress,
     ):
         extraction = analyse(
             opened,
@@ -161,7 +146,7 @@ def command(
             shutil.rmtree(partial, ignore_errors=True)
     clock(None)
     print_summary(extraction, form, output, seconds=time.perf_counter() - began)
-    wrote(output)
+    shared.wrote(output)
 
 
 def print_summary(
@@ -172,7 +157,7 @@ def print_summary(
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN
     summary = extract_summary(extraction, seconds=seconds, pairs_shown=shown, store=store)
-    print_report(summary, form)
+    shared.print_report(summary, form)
 
 
 def _extract_workload(
@@ -187,4 +172,4 @@ def _extract_workload(
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
     print_summary(extraction, form, output)
-    wrote(output)
+    shared.wrote(output)

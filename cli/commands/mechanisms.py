@@ -2,18 +2,12 @@
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    format_option,
-    print_report,
-    wants_details,
-)
+from depgraph.cli.options import shared
 
 
-@click.command("mechanisms", cls=Command)
-@details_option
-@format_option
+@click.command("mechanisms", cls=shared.Command)
+@shared.details_option
+@shared.format_option
 def command(form: str) -> None:
     """List the synchronisation mechanisms that bound and export know.
 
@@ -30,7 +24,7 @@ def command(form: str) -> None:
 
     known = known_mechanisms()
     if form == "table":
-        describe = mechanisms_text if wants_details() else mechanism_names
+        describe = mechanisms_text if shared.wants_details() else mechanism_names
         click.echo(describe(known), nl=False)
     else:
-        print_report(mechanisms_report(known), form)
+        shared.print_report(mechanisms_report(known), form)

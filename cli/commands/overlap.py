@@ -4,14 +4,13 @@ from pathlib import Path
 
 import click
 
-from depgraph.cli.options.shared import Command, details_option, format_option, print_report
-from depgraph.cli.options.values import PATH
+from depgraph.cli.options import shared, values
 
 
-@click.command("overlap", cls=Command)
-@click.argument("profiles", nargs=-1, required=True, type=PATH, metavar="PROFILE...")
+@click.command("overlap", cls=shared.Command)
+@click.argument("profiles", nargs=-1, required=True, type=values.PATH, metavar="PROFILE...")
 @click.option(
-    "--isolated", multiple=True, type=PATH, metavar="PROFILE",
+    "--isolated", multiple=True, type=values.PATH, metavar="PROFILE",
     help="Where the same kernels ran with nothing of the other side beside them: one for all "
     "ranks, or one each.",
 )  # fmt: skip
@@ -22,8 +21,8 @@ from depgraph.cli.options.values import PATH
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), metavar="N", default=40, show_default=True,
               help="Iterations to show in a table; JSON and CSV have all.")  # fmt: skip
-@details_option
-@format_option
+@shared.details_option
+@shared.format_option
 def command(
     *,
     profiles: tuple[Path, ...],
@@ -47,4 +46,6 @@ def command(
 
     measured = [[read_kernel_profile(path) for path in paths] for paths in (profiles, isolated)]
     found = overlapped(*measured, communication=communication)
-    print_report(overlap_report(found, rows if form in ("table", "markdown") else None), form)
+    shared.print_report(
+        overlap_report(found, rows if form in ("table", "markdown") else None), form
+    )

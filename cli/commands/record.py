@@ -6,15 +6,7 @@ from typing import Any
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    force_option,
-    format_option,
-    output_option,
-    print_report,
-)
-from depgraph.cli.options.values import KERNEL_RANGE, size, whole
+from depgraph.cli.options import shared, values
 from depgraph.recorder.run import MOST_GPU_MEMORY
 from depgraph.system.quantities import LARGEST_ID
 
@@ -33,11 +25,11 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command("record", cls=Command, context_settings={"ignore_unknown_options": False})
+@click.command("record", cls=shared.Command, context_settings={"ignore_unknown_options": False})
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-@output_option
+@shared.output_option
 @click.option(
-    "--kernels", type=KERNEL_RANGE, default=(None, None), metavar="A:B",
+    "--kernels", type=values.KERNEL_RANGE, default=(None, None), metavar="A:B",
     help="Only launches A to B - 1, from 0; the others run untouched.",
 )  # fmt: skip
 @click.option(
@@ -49,11 +41,11 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="Only kernels launched inside an NVTX range of this name.",
 )  # fmt: skip
 @click.option(
-    "--skip", type=whole(0, LARGEST_ID), metavar="N",
+    "--skip", type=values.whole(0, LARGEST_ID), metavar="N",
     help="Leave out the first N of the kernels that the other options choose.",
 )  # fmt: skip
 @click.option(
-    "--count", type=whole(1, LARGEST_ID), metavar="N",
+    "--count", type=values.whole(1, LARGEST_ID), metavar="N",
     help="Record N of them at most.",
 )  # fmt: skip
 @click.option(
@@ -61,7 +53,7 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="profiler: only between cudaProfilerStart and cudaProfilerStop.",
 )  # fmt: skip
 @click.option(
-    "--gpu-memory", type=size(most=MOST_GPU_MEMORY), metavar="SIZE",
+    "--gpu-memory", type=values.size(most=MOST_GPU_MEMORY), metavar="SIZE",
     show_default="an eighth of the GPU's, at least 1GiB",
     help="GPU memory for what one launch, or one CUDA graph, touches.",
 )  # fmt: skip
@@ -82,9 +74,9 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="Also run the program for when each block begins and ends, and on which SM.",
 )  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
-@force_option
-@details_option
-@format_option
+@shared.force_option
+@shared.details_option
+@shared.format_option
 def command(
     program: tuple[str, ...], output: Path, keep: Path | None, force: bool, form: str,
     **options: Any,
@@ -106,7 +98,7 @@ def command(
 
     toolkit = Toolkit()
     if options["doctor"]:
-        print_report(doctor_report(toolkit.requirements, toolkit.helpers), form)
+        shared.print_report(doctor_report(toolkit.requirements, toolkit.helpers), form)
         click.get_current_context().exit(not all(each.what for each in toolkit.requirements))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"

@@ -11,41 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    contention_option,
-    hypothetical_option,
-    invocation_of,
-    mechanism_options,
-    memory_option,
-    model_options,
-    parse_costs,
-    scenario_of,
-    sized_scenario_of,
-    wall_option,
-)
-from depgraph.cli.options.shared import (
-    FORMATS,
-    Command,
-    force_option,
-    group_option,
-    is_quiet,
-    print_report,
-    say,
-    stores_argument,
-    suite_options,
-    top_option,
-    wrote,
-)
-from depgraph.cli.options.thresholds import (
-    EXIT_THRESHOLD,
-    append_summary,
-    fail_threshold,
-    github_option,
-    metric_option,
-    threshold_options,
-    thresholds_of,
-)
-from depgraph.cli.options.values import PAIR, PATH, SMS
+from depgraph.cli.options import model, shared, thresholds, values
 from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
 from depgraph.system.text import clean_text, size_text
@@ -59,41 +25,43 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "depgraph.report"
 
 
-@click.command("report", cls=Command)
-@stores_argument
-@click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU's].")
+@click.command("report", cls=shared.Command)
+@shared.stores_argument
+@click.option("--sms", type=values.SMS, metavar="N", help="SM count [default: the GPU's].")
 @click.option(
-    "-o", "--output", type=PATH, metavar="DIR",
+    "-o", "--output", type=values.PATH, metavar="DIR",
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS),
+    "--format", "form", type=click.Choice(shared.FORMATS),
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
-@top_option
-@github_option
-@metric_option("Print this number alone, as for a badge, and write no folder.")
-@threshold_options
+@shared.top_option
+@thresholds.github_option
+@thresholds.metric_option("Print this number alone, as for a badge, and write no folder.")
+@thresholds.threshold_options
 @click.option("--png", is_flag=True, help="Write plots as PNG, too.")
-@click.option("--pair", type=PAIR, help="Kernels whose block-to-block dependences are drawn.")
+@click.option(
+    "--pair", type=values.PAIR, help="Kernels whose block-to-block dependences are drawn."
+)
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
     help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100000.",
 )  # fmt: skip
 @click.option(
-    "--coarse", type=PATH, metavar="STORE",
+    "--coarse", type=values.PATH, metavar="STORE",
     help="The same trace extracted with --granularity 32 or 128: shows what false sharing costs.",
 )  # fmt: skip
-@mechanism_options
-@hypothetical_option
+@model.mechanism_options
+@model.hypothetical_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
-@group_option("name")
-@model_options
-@contention_option
-@memory_option
-@wall_option
-@suite_options
-@force_option
+@shared.group_option("name")
+@model.model_options
+@model.contention_option
+@model.memory_option
+@model.wall_option
+@shared.suite_options
+@shared.force_option
 def command(
     *, stores: tuple[Path, ...], output: Path | None, form: str | None, **options: Any
 ) -> int | None:
@@ -133,7 +101,7 @@ def command(
     if output is not None:
         _write(found, report, output, options)
         _wrote_page(output, show=options["show"])
-    fail_threshold(missed)
+    thresholds.fail_threshold(missed)
     return None
 
 
@@ -141,16 +109,16 @@ def _append(report: Report, what: str, top: int) -> None:
     from depgraph.reports.ci import step_summary
 
     title = f"depgraph: {what}"
-    append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
+    thresholds.append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
 
 
 def _print_metric(path: Path, metric: str, options: Mapping[str, Any]) -> None:
     from depgraph.analysis.compare_stores import metrics_on
     from depgraph.reports.ci import missed_thresholds, one_number
 
-    metrics = metrics_on(sized_scenario_of(path, options))
+    metrics = metrics_on(model.sized_scenario_of(path, options))
     click.echo(one_number(metrics[metric]))
-    fail_threshold(missed_thresholds(thresholds_of(options), metrics))
+    thresholds.fail_threshold(missed_thresholds(thresholds.thresholds_of(options), metrics))
 
 
 def suite_results(task: Task, options: Mapping[str, Any]) -> tuple[list[ProgramResult], list[str]]:
@@ -175,9 +143,9 @@ def _answer(path: Path, options: Mapping[str, Any]) -> tuple[Study, Report, list
     from depgraph.reports.tables.suite_table import threshold_lines
 
     found = _study(path, options)
-    report, thresholds = study_report(found), thresholds_of(options)
-    missed = missed_thresholds(thresholds, found.metrics)
-    if thresholds:
+    report, limits = study_report(found), thresholds.thresholds_of(options)
+    missed = missed_thresholds(limits, found.metrics)
+    if limits:
         report = replace(
             report,
             headline=[*threshold_lines(missed), *report.headline],
@@ -195,7 +163,7 @@ def _write(study: Study, report: Report, folder: Path, options: Mapping[str, Any
         study, folder, report, place_checked=True, jobs=available_jobs(), **chosen
     )
     if left_out:
-        say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
+        shared.say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
 
 
 def _report_suite(
@@ -213,7 +181,9 @@ def _report_suite(
     with in_folder as folder:
         places = report_folders(names)
         done = run_suite(request, [str(folder / p) for p in places.values()] if folder else [])
-        report = suite_report(done.suite, missed=done.missed if thresholds_of(options) else None)
+        report = suite_report(
+            done.suite, missed=done.missed if thresholds.thresholds_of(options) else None
+        )
         if folder is not None:
             write_suite(
                 done.suite, report, places, folder, top=top, drawn=drawn, png=options["png"]
@@ -224,7 +194,7 @@ def _report_suite(
     if output is not None:
         _wrote_page(output, show=options["show"])
     code = done.exit_code()
-    fail_threshold(done.missed, code or EXIT_THRESHOLD)
+    thresholds.fail_threshold(done.missed, code or thresholds.EXIT_THRESHOLD)
     return code
 
 
@@ -242,9 +212,9 @@ def _check_output(output: Path | None, options: Mapping[str, Any], *, is_suite: 
 def _print(report: Report, form: str | None, top: int) -> None:
     if form is None:
         report = replace(report, tables=(), notes=(), sections=())
-        print_report(report, "table", details=False)
+        shared.print_report(report, "table", details=False)
     else:
-        print_report(report.cut(top if form in {"table", "markdown"} else None), form)
+        shared.print_report(report.cut(top if form in {"table", "markdown"} else None), form)
 
 
 def _study(store: Path, options: Mapping[str, Any]) -> Study:
@@ -252,23 +222,23 @@ def _study(store: Path, options: Mapping[str, Any]) -> Study:
     from depgraph.mechanisms import find_mechanisms
 
     hypothetical, coarse = options["hypothetical"], options["coarse"]
-    scenario = sized_scenario_of(store, options)
+    scenario = model.sized_scenario_of(store, options)
     drawn = find_mechanisms(options["mechanisms"], hypothetical=hypothetical)
     names = {m.name for m in drawn}
     others = find_mechanisms(["all"], hypothetical=hypothetical)
     coarser = None
     if coarse is not None:
-        coarser = scenario_of(coarse, options).graph
+        coarser = model.scenario_of(coarse, options).graph
         if coarser.first_block.tolist() != scenario.graph.first_block.tolist():
             raise ModelError(f"{coarse}: holds other kernels or blocks; extract the same trace")
-    with step_progress(quiet=is_quiet()) as steps:
+    with step_progress(quiet=shared.is_quiet()) as steps:
         return study(
             scenario,
             mechanisms=[m for m in others if m.name not in names],
             drawn=drawn,
-            costs=parse_costs(options["costs"]),
+            costs=model.parse_costs(options["costs"]),
             coarse=coarser,
-            invocation=invocation_of(store),
+            invocation=model.invocation_of(store),
             group_by=options["group_by"],
             steps=steps,
         )
@@ -278,9 +248,9 @@ def _wrote_page(folder: Path, *, show: bool) -> None:
     from depgraph.reports.page.folder import PAGE
 
     page = folder / PAGE
-    wrote(page)
+    shared.wrote(page)
     if show:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            say(f"found no browser to open {page}")
+            shared.say(f"found no browser to open {page}")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from depgraph.cli.options.shared import Command, force_option, format_option, print_report, wrote
-from depgraph.cli.options.values import PATH
+from depgraph.cli.options import shared, values
 
 if TYPE_CHECKING:
     from depgraph.reproduce.figures import Inputs, Reproduction
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
 _PICTURES = (".png", ".svg")
 
 
-@click.command("reproduce", cls=Command)
+@click.command("reproduce", cls=shared.Command)
 @click.argument("name", required=False)
 @click.option(
-    "--plot", "picture", type=PATH, metavar="FILE",
+    "--plot", "picture", type=values.PATH, metavar="FILE",
     help="Draw ours over the paper's too, as FILE.png or FILE.svg.",
 )  # fmt: skip
-@format_option
-@force_option
+@shared.format_option
+@shared.force_option
 def command(name: str | None, picture: Path | None, form: str, *, force: bool) -> None:
     """Compute what papers published, from packaged programs, and show both.
 
@@ -42,12 +41,12 @@ def command(name: str | None, picture: Path | None, form: str, *, force: bool) -
         message = f"--plot writes {' or '.join(_PICTURES)}, not {picture.suffix or picture.name!r}"
         raise click.UsageError(message)
     if name is None:
-        print_report(experiments_report(read_published(packaged())), form)
+        shared.print_report(experiments_report(read_published(packaged())), form)
         return
     if picture is not None:
         refuse_existing(picture, force=force)
     found = reproduce(name, packaged())
-    print_report(reproduction_report(found), form)
+    shared.print_report(reproduction_report(found), form)
     if picture is not None:
         _draw(found, picture, force=force)
 
@@ -72,4 +71,4 @@ def _draw(reproduction: Reproduction, file: Path, *, force: bool) -> None:
             plot = reproduced.plot(reproduction)
             save(plot, temporary.parent, png=file.suffix == ".png")
         (temporary.parent / plot.name).with_suffix(file.suffix).replace(temporary)
-    wrote(file)
+    shared.wrote(file)

@@ -10,24 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    OF_PROFILE,
-    invocation_of,
-    model_options,
-    refuse_given,
-    refuse_others,
-    scenario_of,
-    sized_scenario_of,
-)
-from depgraph.cli.options.shared import (
-    DEFAULT_STORE,
-    STORE_VARIABLE,
-    Command,
-    format_option,
-    group_option,
-    print_report,
-)
-from depgraph.cli.options.values import SMS
+from depgraph.cli.options import model, shared, values
 from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
@@ -40,7 +23,7 @@ _PLACE = re.compile(r"-?\d{1,18}:-?\d{1,18}")
 _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
-@click.command("show", cls=Command)
+@click.command("show", cls=shared.Command)
 @click.argument(
     "words", nargs=-1, required=True,
     metavar="[STORE] kernels|pairs|path|buffers|block K:B",
@@ -50,12 +33,12 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
 )  # fmt: skip
 @click.option(
-    "--sms", type=SMS, metavar="N",
+    "--sms", type=values.SMS, metavar="N",
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
-@group_option(None)
-@model_options
-@format_option
+@shared.group_option(None)
+@model.model_options
+@shared.format_option
 def command(
     words: tuple[str, ...], cusync: bool, group_by: str | None, form: str, **options: Any
 ) -> None:
@@ -85,20 +68,22 @@ def command(
     if group_by is not None and (cusync or subject not in _GROUPED):
         raise click.UsageError("--group-by needs kernels or pairs")
     if subject == "kernels":
-        refuse_others("kernels", "what_ifs", *OF_PROFILE)
+        model.refuse_others("kernels", "what_ifs", *model.OF_PROFILE)
         if options["what_ifs"] and (options["timing"] or recorded_times(store)):
             message = "--what-if does not go with kernels that have times: they are as measured"
             raise click.UsageError(message)
         report = _kernels(store, group_by, options)
     elif cusync:
-        scenario = sized_scenario_of(store, options)
+        scenario = model.sized_scenario_of(store, options)
         report = policies_report(cheapest_policies(scenario), scenario)
     elif subject == "pairs":
-        refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
+        model.refuse_others(
+            "pairs", "what_ifs", "kinds", *model.OF_PROFILE * (group_by is not None)
+        )
         report = _pairs(store, group_by, options)
     elif subject == "path":
-        refuse_given({"launch"}, "does not go with path")
-        scenario = scenario_of(store, options)
+        model.refuse_given({"launch"}, "does not go with path")
+        scenario = model.scenario_of(store, options)
         report = show_tables.path_report(
             critical_path(scenario.bound_graph, scenario.least_durations),
             scenario.kernels,
@@ -106,18 +91,18 @@ def command(
             scenario.timing,
         )
     elif subject == "buffers":
-        refuse_given({"launch"}, "does not go with buffers")
-        scenario = sized_scenario_of(store, options)
+        model.refuse_given({"launch"}, "does not go with buffers")
+        scenario = model.sized_scenario_of(store, options)
         found = study_renaming(scenario)
-        steps = renaming_steps(found, invocation_of(path))
+        steps = renaming_steps(found, model.invocation_of(path))
         report = buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
     else:
-        refuse_others("block", "kinds")
+        model.refuse_others("block", "kinds")
         graph, footprints = store.graph(options["kinds"]), store.footprints()
         report = show_tables.block_report(
             graph, footprints, store.kernels, *block, is_whole=is_whole
         )
-    print_report(report, form)
+    shared.print_report(report, form)
 
 
 def _kernels(store: Store, group_by: str | None, options: Mapping[str, Any]) -> Report:
@@ -128,7 +113,7 @@ def _kernels(store: Store, group_by: str | None, options: Mapping[str, Any]) -> 
     is_timed = options["timing"] is not None or recorded_times(store) is not None
     if group_by is None and not options["what_ifs"] and not is_timed:
         return show_tables.kernels_report(store.kernels)
-    scenario = scenario_of(store, options)
+    scenario = model.scenario_of(store, options)
     if group_by is not None:
         groups = group_kernels(scenario, group_by)
         return show_tables.groups_report(groups, group_by, scenario.unit)
@@ -145,7 +130,7 @@ def _pairs(store: Store, group_by: str | None, options: Mapping[str, Any]) -> Re
         return show_tables.pairs_report(
             store.pairs, store.kernels, {c.number: c.what for c in store.copies}
         )
-    scenario = scenario_of(store, options)
+    scenario = model.scenario_of(store, options)
     pairs = scenario.graph.pairs()
     if group_by is None:
         return show_tables.pairs_report(pairs, scenario.kernels, scenario.graph.copies)
@@ -169,6 +154,6 @@ def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
         rest.remove(place)
     if len(rest) > 1:
         raise click.UsageError(f"unexpected argument {in_short(rest[1])!r}")
-    path = Path(rest[0] if rest else os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    path = Path(rest[0] if rest else os.environ.get(shared.STORE_VARIABLE) or shared.DEFAULT_STORE)
     kernel, block = map(int, place.split(":")) if subject == "block" and place else (0, 0)
     return path, subject, (kernel, block)

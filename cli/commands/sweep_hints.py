@@ -5,25 +5,16 @@ from typing import Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options
-from depgraph.cli.options.shared import (
-    Command,
-    details_option,
-    format_option,
-    is_quiet,
-    print_report,
-    stores_argument,
-)
-from depgraph.cli.options.values import SM_COUNTS
+from depgraph.cli.options import model, shared, values
 from depgraph.cli.progress import step_progress
 
 _MOST_WINDOW, _MOST_HASHES = 1024, 64
 
 
-@click.command("sweep-hints", cls=Command)
-@stores_argument
+@click.command("sweep-hints", cls=shared.Command)
+@shared.stores_argument
 @click.option(
-    "--sms", type=SM_COUNTS, default="8,16,32,64,132", show_default=True,
+    "--sms", type=values.SM_COUNTS, default="8,16,32,64,132", show_default=True,
     help="SM counts to take the mean over.",
 )  # fmt: skip
 @click.option(
@@ -34,10 +25,10 @@ _MOST_WINDOW, _MOST_HASHES = 1024, 64
               metavar="N", help="Kernels that are admitted and unfinished at a time.")  # fmt: skip
 @click.option("--hashes", type=click.IntRange(1, _MOST_HASHES), default=4, show_default=True,
               metavar="N", help="Hashes of a filter.")  # fmt: skip
-@model_options
-@memory_option
-@details_option
-@format_option
+@model.model_options
+@model.memory_option
+@shared.details_option
+@shared.format_option
 def command(
     *,
     stores: tuple[Path, ...],
@@ -59,7 +50,7 @@ def command(
     from depgraph.cli.suite import scenarios_of
     from depgraph.reports.tables.hint_sweep_table import hint_sweep_report
 
-    with step_progress(quiet=is_quiet()) as steps:
+    with step_progress(quiet=shared.is_quiet()) as steps:
         programs = scenarios_of(stores, options, contention="none")
         found = sweep_hints(programs, sms, sort=sort, window=window, hashes=hashes, steps=steps)
-    print_report(hint_sweep_report(found), form)
+    shared.print_report(hint_sweep_report(found), form)

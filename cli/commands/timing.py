@@ -5,16 +5,14 @@ from typing import Any
 
 import click
 
-from depgraph.cli.options.model import profile_options, read_times, warn, where_from
-from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
-from depgraph.cli.options.values import PATH
+from depgraph.cli.options import model, shared, values
 
 
-@click.command("timing", cls=Command)
-@click.argument("file", type=PATH)
-@store_argument
-@profile_options
-@format_option
+@click.command("timing", cls=shared.Command)
+@click.argument("file", type=values.PATH)
+@shared.store_argument
+@model.profile_options
+@shared.format_option
 def command(file: Path, store: Path, form: str, **options: Any) -> None:
     """Show which measured kernel of FILE is which kernel of STORE.
 
@@ -34,8 +32,8 @@ def command(file: Path, store: Path, form: str, **options: Any) -> None:
     from depgraph.timing.durations import Estimates
 
     opened = Store(store)
-    request = Request(read_profile=read_times, where=where_from(options))
-    fit = fitted_times(opened, file, request, warn)
+    request = Request(read_profile=model.read_times, where=model.where_from(options))
+    fit = fitted_times(opened, file, request, model.warn)
     estimated = Estimates()
     refused = None
     if fit.has_times:
@@ -45,9 +43,9 @@ def command(file: Path, store: Path, form: str, **options: Any) -> None:
             estimated = scenario.timing.estimated
         except ProfileError as error:
             refused = error
-    print_report(fit_report(fit, estimated), form)
+    shared.print_report(fit_report(fit, estimated), form)
     if refused is not None:
         raise refused
     fit.check(allow_mismatch=options["allow_mismatch"])
     if fit.warning:
-        warn(fit.warning)
+        model.warn(fit.warning)
