@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared/data"
 SAMPLES = ROOT / "samples"
 _TIME_TAKEN = r" in [\d.]+ s(?:, \d+ MB/s)?"
-UNTOLD = {".png", ".svg", ".html", ".recording", ".xz"}
+NOT_COMPARED = {".png", ".svg", ".html", ".recording", ".xz"}
 """Pictures and pages show what the other outputs say; inputs are nobody's answer."""
 
 OF_A_STORE = (
@@ -154,7 +154,7 @@ def answers(name: str, line: str, words: list[str], folder: Path) -> dict[str, s
         code, out, err = run(asked, folder)
         said = [f"exit {code}", out, err]
         for path in sorted({p for p in folder.rglob("*") if p.is_file()} - before):
-            if path.suffix not in UNTOLD:
+            if path.suffix not in NOT_COMPARED:
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 said.append(f"{path.relative_to(folder)}: {digest}")
         for path in set(folder.rglob("*")) - before:

@@ -52,7 +52,7 @@ def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form
     from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE
     from depgraph.errors import ApplyError
     from depgraph.reports.tables.apply_table import apply_report
-    from depgraph.store.companions import captures_of, check_beside
+    from depgraph.store.companions import captures_of, check_companions
     from depgraph.store.store import Store
     from depgraph.store.tables import is_store
     from depgraph.system.output import new_file, work_folder
@@ -68,7 +68,7 @@ def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form
                 f"{store}: recorded without depgraph.torch.parallelize",
                 "call it in the program, and name a store that is not there yet",
             )
-        check_beside(Store(store))
+        check_companions(Store(store))
     with work_folder(store.absolute().parent, "apply") as folder:
         settings |= {APPLY_STORE: str(store.absolute()), APPLY_REPORT: str(folder)}
         code = _run(program, settings)

@@ -79,14 +79,14 @@ class CollectiveOverlap(Mechanism):
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate kernels by their streams, and put collectives where they run."""
         collectives = self._collectives(program)
-        talks = np.array([each is not None for each in collectives])
+        communicates = np.array([each is not None for each in collectives])
         graph = program.graph
-        of_talk = self.in_groups & (talks[graph.join_target_operation])
+        of_collective = self.in_groups & (communicates[graph.join_target_operation])
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         source, target = across_streams(program)
-        kept = ~(self.in_groups & talks[target])
+        kept = ~(self.in_groups & communicates[target])
         gates += Gates.between(source[kept], target[kept], ALL_ENDED)
-        places, durations, notes = self._places(program, collectives, talks)
+        places, durations, notes = self._places(program, collectives, communicates)
         is_as_launched = not (self.first or self.reserves or self.by_dma or self.in_groups)
         if is_as_launched and program.resources.gpu.vendor == _AMD:
             notes = (*notes, _TWO_QUEUES)
@@ -95,8 +95,8 @@ class CollectiveOverlap(Mechanism):
         return gated(
             one_by_one(program, charges),
             gates,
-            joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),
-            order=self._order(program, gates, talks),
+            joins=np.where(of_collective, PLACES, IGNORED).astype(np.uint8),
+            order=self._order(program, gates, communicates),
             durations=durations,
             places=places,
             against=Against.ENGINES if self.by_dma else Against.BLOCK,
@@ -104,7 +104,7 @@ class CollectiveOverlap(Mechanism):
         )
 
     def _order(
-        self, program: Scenario, gates: Gates, talks: NDArray[np.bool_]
+        self, program: Scenario, gates: Gates, communicates: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
         """Return blocks in the order in which their kernels come to their turn."""
         graph = program.graph
@@ -114,11 +114,14 @@ class CollectiveOverlap(Mechanism):
             turn[target] = max(turn[target], turn[source] + 1)
         ready = turn[graph.operation_of_block]
         if self.first or self.in_groups:
-            return np.lexsort((ready, ~talks[graph.operation_of_block]))
+            return np.lexsort((ready, ~communicates[graph.operation_of_block]))
         return np.argsort(ready, kind="stable")
 
     def _places(
-        self, program: Scenario, collectives: list[Collective | None], talks: NDArray[np.bool_]
+        self,
+        program: Scenario,
+        collectives: list[Collective | None],
+        communicates: NDArray[np.bool_],
     ) -> tuple[Places, NDArray[np.float64], tuple[str, ...]]:
         """Return where blocks run, how long they take there, and what that assumes."""
         graph = program.graph
@@ -143,7 +146,7 @@ class CollectiveOverlap(Mechanism):
                 durations[graph.first_block[k] : graph.first_block[k + 1]] *= collective.slower_by(
                     "dma", crossed
                 )
-        on_sms = talks & (first < sms)
+        on_sms = communicates & (first < sms)
         # Where SMs have no number, all have room, and nothing slows anything.
         reserved, notes = (self.sms or 0) if is_limited else 0, []
         if is_limited and self.reserves and self.sms is None:
@@ -151,7 +154,7 @@ class CollectiveOverlap(Mechanism):
         if reserved >= sms:
             raise NotApplicableError(f"{reserved} of {sms} SMs leave computation none")
         if reserved:
-            last[~talks] = sms - reserved - 1
+            last[~communicates] = sms - reserved - 1
             first[on_sms] = sms - reserved
             notes = [f"computation has {sms - reserved} of {sms} SMs"]
         crossed_links = [links[c.link] for c in collectives if c is not None]
@@ -165,7 +168,7 @@ class CollectiveOverlap(Mechanism):
                 f"communication {100 * beside[1]:g} % beside computation, as the link says"
             )
         capacity = np.full(len(links), _LINK, np.int64)
-        places = Places(first, last, link, taken, capacity, talks, beside)
+        places = Places(first, last, link, taken, capacity, communicates, beside)
         return places, durations, tuple(notes)
 
 

@@ -82,7 +82,7 @@ class DataflowHints(Mechanism):
 
     def __init__(
         self, grain: str = USUAL[0], bits: int = USUAL[1], hashes: int = USUAL[2],
-        window: int = USUAL[3], sort: str = USUAL[4], told: Remembered[Told] | None = None,
+        window: int = USUAL[3], sort: str = USUAL[4], hinted: Remembered[HintedWaits] | None = None,
     ) -> None:  # fmt: skip
         self.grain, self.bits, self.hashes = grain, bits, hashes
         self.window, self.sort = window, sort
@@ -91,7 +91,7 @@ class DataflowHints(Mechanism):
         self.shown = given[: 1 + max(unusual, default=0)]
         sweep = f"{self.name}, {grain}, {hashes}, {window}, {sort}"
         self.freedom = sweep, bits or float("inf")  # no filter is the largest
-        self._told = told or Remembered(partial(tell, grain=grain))
+        self._hinted = hinted or Remembered(partial(hinted_waits, grain=grain))
         self._answers = Remembered(self._ask)
 
     @classmethod
@@ -99,19 +99,19 @@ class DataflowHints(Mechanism):
         cls, grain: str, sizes: Sequence[int], hashes: int, window: int, sort: str
     ) -> list[DataflowHints]:
         """Return one with filters of each size; what does not depend on it is found once."""
-        told = Remembered(partial(tell, grain=grain))
-        return [cls(grain, bits, hashes, window, sort, told) for bits in sizes]
+        hinted = Remembered(partial(hinted_waits, grain=grain))
+        return [cls(grain, bits, hashes, window, sort, hinted) for bits in sizes]
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Let each unit of a launch wait for the kernels that the filter reports."""
-        told = self._told(program)
+        hinted = self._hinted(program)
         graph = program.graph
-        lookups = told.hints.keys_of_operations(graph.n_operations)
+        lookups = hinted.hints.keys_of_operations(graph.n_operations)
         enter = ahead(program, charges).enter + lookups * charges.time("lookup")
-        found = self._reported(program, told, enter)
+        found = self._reported(program, hinted, enter)
         bits = self.filter_bits()
         size = "no filter" if bits is None else f"{bits} bits in all ({bits / 8192:.4g} KiB)"
-        figures = told.figures(graph, found)
+        figures = hinted.figures(graph, found)
         note = (
             f"{size}; {int(lookups.sum())} look-ups; waits of blocks for unfinished kernels: "
             f"{figures['true']} true, {figures['by_grain']} false by the grain of hints, "
@@ -139,19 +139,23 @@ class DataflowHints(Mechanism):
 
     def _ask(self, program: Scenario) -> Words:
         """Return what units wait for, if each kernel has a filter; else the filters themselves."""
-        told, hashes = self._told(program), self.hashes if self.bits else 0
+        hinted, hashes = self._hinted(program), self.hashes if self.bits else 0
         if self.sort == RING and not self.bits:
-            return told.shared
-        filters = filled(told.hints, told.n_operations, self.bits or told.hints.n_keys, hashes)
+            return hinted.shared
+        filters = filled(
+            hinted.hints, hinted.n_operations, self.bits or hinted.hints.n_keys, hashes
+        )
         if self.sort == RING:
-            return waits_on_each(told.hints, told.n_operations, filters, hashes, told.kinds)
+            return waits_on_each(hinted.hints, hinted.n_operations, filters, hashes, hinted.kinds)
         return filters
 
-    def _reported(self, program: Scenario, told: Told, enter: NDArray[np.float64]) -> Reported:
+    def _reported(
+        self, program: Scenario, hinted: HintedWaits, enter: NDArray[np.float64]
+    ) -> Reported:
         """Return what waits for what, and which kernels were unfinished at each look-up."""
 
         def run(waits: Words) -> tuple[BlockGraph, Words]:
-            graph = waiting_graph(program.graph, told.hints, waits)
+            graph = waiting_graph(program.graph, hinted.hints, waits)
             rules = Rules(graph=graph, enter=enter, window=self.window, strict=False)
             plan = run_rules(
                 self.name, rules, graph, program.durations, program.resources, program.sms
@@ -163,7 +167,7 @@ class DataflowHints(Mechanism):
             return Reported(answers, *run(answers))
         # Up to the first look-up that another set of unfinished kernels would have answered
         # otherwise a schedule is right: each round makes one more kernel right, most make many.
-        wait = partial(told.waits_on_all, answers, self.hashes if self.bits else 0)
+        wait = partial(hinted.waits_on_all, answers, self.hashes if self.bits else 0)
         n = program.graph.n_operations
         everything = wait(lowest_bits(np.arange(n), (n + 63) // 64))
         waits = everything
@@ -187,7 +191,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HintedWaits:
     """What the hints of a program say, whatever filters hold them: operations, 64 a word."""
 
     hints: Hints
@@ -221,14 +225,14 @@ class Told:
         }
 
 
-def tell(program: Scenario, grain: str) -> Told:
+def hinted_waits(program: Scenario, grain: str) -> HintedWaits:
     """Compare the hints of all launches at a grain."""
     graph = program.graph
     hints, kinds = hints_of(program, grain), tracked_kinds(graph.kinds)
     filters = filled(hints, graph.n_operations, hints.n_keys, 0)
     shared = waits_on_each(hints, graph.n_operations, filters, 0, kinds)
     edges = edges_by_operation(graph.certain().with_kinds(KINDS_WITHOUT_FREES & graph.kinds))
-    return Told(hints, graph.n_operations, shared, edges, kinds)
+    return HintedWaits(hints, graph.n_operations, shared, edges, kinds)
 
 
 @np.errstate(over="ignore")

@@ -107,7 +107,7 @@ class Places:
     taken: NDArray[np.int64]
     # [n_links]: what a link has; blocks that find too little wait without holding up others.
     capacity: NDArray[np.int64]
-    talks: NDArray[np.bool_]  # [n_operations]: whether it is communication
+    communicates: NDArray[np.bool_]  # [n_operations]: whether it is communication
     # How much longer computation takes while any communication runs, and communication while any
     # computation does: 0.2 is a fifth. Counted on GPUs of limited size only.
     beside: tuple[float, float] = (0.0, 0.0)

@@ -220,8 +220,10 @@ def _with_sides(
         from depgraph.gpu.sm_sharing import SmSharing
 
         sharing = SmSharing(0.0, (need.sum(axis=1) > 0).astype(np.float64), 0.0, 0.0)
-    load = np.maximum(sharing.load, places.talks * _LEAST_LOAD)
-    return replace(sharing, load=load, side=places.talks.astype(np.int64), beside=places.beside)
+    load = np.maximum(sharing.load, places.communicates * _LEAST_LOAD)
+    return replace(
+        sharing, load=load, side=places.communicates.astype(np.int64), beside=places.beside
+    )
 
 
 def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ def verdicts_of(store: Path, call: int) -> Path:
     return _beside(store, checked(call))
 
 
-def verdicts_beside(store: Path) -> list[Path]:
+def verdict_files_of(store: Path) -> list[Path]:
     """Return where what checks found of calls stands beside a store."""
     store = stable_path(store)
     return sorted(store.parent.glob(f"{escape(store.name)}.checked-[0-9]*.json"))
@@ -141,7 +141,7 @@ def store_named_by(path: Path) -> str | None:
 
 def remove_stale(store: Path, identity: str) -> None:
     """Remove what does not go with the store that is there now, or is of an earlier version."""
-    for path in (times_of(store), captures_of(store), *verdicts_beside(store)):
+    for path in (times_of(store), captures_of(store), *verdict_files_of(store)):
         if path.is_file() and store_named_by(path) not in {"", identity}:
             path.unlink()
 
@@ -158,11 +158,11 @@ def recorded_times(store: Store) -> Path | None:
     return path
 
 
-def check_beside(store: Store) -> None:
+def check_companions(store: Store) -> None:
     """Refuse whatever lies beside a store and has changed, or goes with another store."""
     recorded_times(store)
     known = {captures_of(store.path): CAPTURES}
-    for path in verdicts_beside(store.path):
+    for path in verdict_files_of(store.path):
         known[path] = path.name.split(".")[-2]
     for path, what in known.items():
         if path.is_file():

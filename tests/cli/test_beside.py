@@ -15,7 +15,7 @@ from depgraph.apply.captured import write_captures
 from depgraph.apply.verdicts import Verdicts
 from depgraph.cli.app import COMMANDS, depgraph
 from depgraph.samples import RECORDING, sample_path
-from depgraph.store.companions import captures_of, times_of, verdicts_beside, verdicts_of
+from depgraph.store.companions import captures_of, times_of, verdict_files_of, verdicts_of
 
 STORE, TIMES, SUITE, NEW = "STORE", "STORE.times.json", "suite.toml", "NEW"
 BESIDE = {STORE, TIMES, SUITE}
@@ -119,7 +119,7 @@ def asking(program, timed_store, monkeypatch):
     store = timed_store
     write_captures(captures_of(store.path), [captured(before=3)], store=store.identity)
     Verdicts(weights=[1.0]).write(verdicts_of(store.path, 0), store=store.identity)
-    beside = [times_of(store.path), captures_of(store.path), *verdicts_beside(store.path)]
+    beside = [times_of(store.path), captures_of(store.path), *verdict_files_of(store.path)]
     suite = store.path.with_name(SUITE)
     suite.write_text('[[program]]\nname = "it"\nstore = "it.out"\n')
     whole = {path: path.read_bytes() for path in beside}

@@ -16,7 +16,7 @@ from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms import Charges, Quantity, dataflow_hints, find_mechanisms
 from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.dataflow_hints import tell
+from depgraph.mechanisms.dataflow_hints import hinted_waits
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.trace.records import READ, WRITE, Allocation
@@ -119,8 +119,8 @@ def test_hints_cover_what_is_touched_and_coarser_ones_cover_finer_ones(program, 
                 )
                 assert shared
     if grain != "block":
-        finer = tell(program, GRAINS[GRAINS.index(grain) + 1])
-        coarser = tell(program, grain)
+        finer = hinted_waits(program, GRAINS[GRAINS.index(grain) + 1])
+        coarser = hinted_waits(program, grain)
         fine, coarse = (a.shared[a.hints.unit_of_block] for a in (finer, coarser))
         assert not (fine & ~coarse).any()
 

@@ -17,7 +17,7 @@ from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.companions import (
     captures_of,
-    check_beside,
+    check_companions,
     read_companion,
     recorded_times,
     remove_stale,
@@ -60,7 +60,7 @@ def test_each_flipped_byte_beside_a_store_is_refused(timed_store):
     graph = captured(operator("mm", [memory(0)], [memory(1)]))
     write_captures(captures_of(timed_store.path), [graph], store=timed_store.identity)
     Verdicts(weights=[1.0]).write(verdicts_of(timed_store.path, 0), store=timed_store.identity)
-    check_beside(timed_store)
+    check_companions(timed_store)
     for path in timed_store.path.parent.glob("it.out.*.json"):
         whole = path.read_bytes()
         with path.open("r+b", buffering=0) as file:
@@ -68,7 +68,7 @@ def test_each_flipped_byte_beside_a_store_is_refused(timed_store):
                 file.seek(place)
                 file.write(bytes([byte ^ 1 << place % 8]))
                 with pytest.raises(StoreError):
-                    check_beside(timed_store)
+                    check_companions(timed_store)
                 file.seek(place)
                 file.write(bytes([byte]))
 
@@ -85,12 +85,12 @@ def test_companions_go_with_their_store(timed_store):
 def test_companions_are_what_their_names_say(timed_store):
     found = Verdicts(refused="it fails")
     found.write(verdicts_of(timed_store.path, 0), store=timed_store.identity)
-    check_beside(timed_store)
+    check_companions(timed_store)
     verdicts_of(timed_store.path, 0).rename(verdicts_of(timed_store.path, 1))
     with pytest.raises(StoreError, match="holds checked-0, not checked-1"):
         Verdicts.read(verdicts_of(timed_store.path, 1), timed_store.identity, call=1)
     with pytest.raises(StoreError, match="holds checked-0, not checked-1"):
-        check_beside(timed_store)
+        check_companions(timed_store)
     times_of(timed_store.path).rename(captures_of(timed_store.path))
     with pytest.raises(StoreError, match="holds times, not captures"):
         read_captures(captures_of(timed_store.path))
