@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -23,67 +23,48 @@ PREDICTED = "predicted_us", "predicted_low_us", "predicted_high_us"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyResult:
-    """What a policy reaches of a program."""
-
-    policy: str
-    availability: str  # what it takes to use it today
-    speedup: float | None  # over serialized launches, with what launches cost; None in a deadlock
-    # the same as blocks that share an SM slow each other; None where that is left out
-    predicted_speedup: float | None = None
-    against: str = "block"  # the bound that it is compared with, as `Outcome.against`
-    # Microseconds, as those of `Outcome`
-    predicted_us: float | None = None
-    predicted_low_us: float | None = None
-    predicted_high_us: float | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> PolicyResult:
-        """Take from an outcome what a suite shows of it."""
-        speedup = None if outcome.deadlock else outcome.speedup
-        times = {key: getattr(outcome, key) for key in PREDICTED}
-        name, availability = outcome.mechanism, outcome.availability
-        return cls(name, availability, speedup, outcome.predicted_speedup, outcome.against, **times)
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """A program of a suite on one GPU size."""
+    """A program of a suite on one GPU size: what is answered of it alone."""
 
     program: str
     store: str
-    sms: float
-    # gpu, unit, durations: whose limits, and where times come from
-    gpu: str
-    unit: str
-    durations: str
-    kernels: int
-    blocks: int
-    # serial, critical_path, work, lower_bound: times, in the unit; of `Bound`
-    serial: float
-    critical_path: float
-    work: float
-    lower_bound: float
-    upper_bound: float  # on the speedup over serialized launches
-    # as if every buffer were renamed; None if RAW dependences do not count
-    upper_bound_raw_only: float | None
-    # by overlap alone, of the best of the policies whose blocks wait before they start
-    reached: float | None
-    reached_by: str
-    policies: tuple[PolicyResult, ...]
+    basis: Basis
+    bound: Bound  # with all dependences
+    renamed: Bound  # as if every buffer were renamed, if RAW dependences count
+    best: Outcome | None  # of the policies whose blocks wait before they start
+    policies: tuple[Outcome, ...]
     verdict: str = ""  # what keeps the program slow
-    reached_launches: float | None = None  # what that policy saves of launches, as a factor
+
+    @property
+    def sms(self) -> float:
+        """Number of SMs."""
+        return self.bound.sms
+
+    @property
+    def reached_by(self) -> str:
+        """The best of the policies."""
+        return "" if self.best is None else self.best.mechanism
+
+    @property
+    def reached_launches(self) -> float | None:
+        """What that policy saves of launches, as a factor."""
+        return None if self.best is None else self.best.launch_speedup
 
     def value(self, column: str) -> float | None:
-        """Return an upper bound, what is reached, or the speedup of the policy of that name."""
-        if column in {UPPER_BOUND, RAW_ONLY, REACHED}:
-            found: float | None = getattr(self, column)
-            return found
-        return next((p.speedup for p in self.policies if p.policy == column), None)
+        """Return an upper bound, what overlap alone reaches, or the speedup of a policy."""
+        if column == UPPER_BOUND:
+            return self.bound.upper_bound
+        if column == RAW_ONLY:
+            return self.renamed.upper_bound if self.renamed.dependences == "RAW" else None
+        if column == REACHED:
+            return None if self.best is None else self.best.overlap_speedup
+        return next(
+            (p.speedup for p in self.policies if p.mechanism == column and not p.deadlock), None
+        )
 
     def predicted(self, policy: str, what: str = "predicted_speedup") -> float | None:
         """Return the predicted speedup, or one of `PREDICTED`, of the policy of that name."""
-        found = (getattr(p, what) for p in self.policies if p.policy == policy)
+        found = (getattr(p, what) for p in self.policies if p.mechanism == policy)
         return next(found, None)
 
 
@@ -142,13 +123,13 @@ class Suite:
     @cached_property
     def policies(self) -> dict[str, str]:
         """Every policy that any program has, and what it takes to use it today."""
-        return {p.policy: p.availability for each in self.programs for p in each.policies}
+        return {p.mechanism: p.availability for each in self.programs for p in each.policies}
 
     @cached_property
     def bounded(self) -> set[str]:
         """Policies that the upper bound holds for: blocks are whole, and wait before they start."""
         all_of = [p for each in self.programs for p in each.policies]
-        return {p.policy for p in all_of} - {p.policy for p in all_of if p.against != "block"}
+        return {p.mechanism for p in all_of} - {p.mechanism for p in all_of if p.against != "block"}
 
     @cached_property
     def sizes(self) -> dict[str, list[ProgramResult]]:
@@ -182,7 +163,9 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def results_of_bounds(program: str, store: str, table: BoundTable) -> list[ProgramResult]:
     """Return what a suite shows of bounds: a result for each GPU size, without verdict."""
     return [
-        _result(program, store, table.basis, own[0], own[-1], own[0].reached, own[0].schedules[1:])
+        ProgramResult(
+            program, store, table.basis, own[0], own[-1], own[0].reached, own[0].schedules[1:]
+        )
         for own in grouped(table.bounds, attrgetter("sms")).values()
     ]
 
@@ -192,9 +175,9 @@ def results_of_comparison(
 ) -> list[ProgramResult]:
     """Return what a suite shows of mechanisms, a result a size; `renamed` has RAW only."""
     return [
-        _result(
+        ProgramResult(
             program, store, comparison.basis, limits, raw, comparison.best(limits.sms),
-            [o for o in comparison.outcomes if o.sms == limits.sms],
+            tuple(o for o in comparison.outcomes if o.sms == limits.sms),
         )
         for limits, raw in zip(comparison.limits, renamed, strict=True)
     ]  # fmt: skip
@@ -202,42 +185,11 @@ def results_of_comparison(
 
 def result_of_study(program: str, store: str, study: Study) -> ProgramResult:
     """Return what a suite shows of a study."""
-    comparison = study.comparison
-    rows = study.bound.schedules[1:] if comparison is None else comparison.outcomes
-    best = study.bound.reached
-    result = _result(program, store, study.basis, study.bound, study.renamed, best, rows)
-    return replace(result, verdict=study.verdict.text)
-
-
-def _result(
-    program: str,
-    store: str,
-    basis: Basis,
-    bound: Bound,
-    renamed: Bound,
-    best: Outcome | None,
-    rows: Sequence[Outcome],
-) -> ProgramResult:
+    rows = study.bound.schedules[1:] if study.comparison is None else study.comparison.outcomes
     return ProgramResult(
-        program=program,
-        store=store,
-        sms=bound.sms,
-        gpu=basis.gpu,
-        unit=basis.unit,
-        durations=basis.durations,
-        kernels=basis.kernels,
-        blocks=basis.blocks,
-        serial=bound.serial,
-        critical_path=bound.critical_path,
-        work=bound.work,
-        lower_bound=bound.lower_bound,
-        upper_bound=bound.upper_bound,
-        upper_bound_raw_only=renamed.upper_bound if renamed.dependences == "RAW" else None,
-        reached=None if best is None else best.overlap_speedup,
-        reached_launches=None if best is None else best.launch_speedup,
-        reached_by="" if best is None else best.mechanism,
-        policies=tuple(map(PolicyResult.of, rows)),
-    )
+        program, store, study.basis, study.bound, study.renamed, study.bound.reached, rows,
+        study.verdict.text,
+    )  # fmt: skip
 
 
 def is_simulator_compiled() -> bool:

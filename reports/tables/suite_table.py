@@ -30,8 +30,11 @@ from depgraph.system.rows import grouped
 from depgraph.system.text import clean_text, counted, show_factor
 
 _HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}
-_NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound")
-_OTHERS = ("gpu", "unit", "durations", "reached_by", "verdict")
+_NUMBERS = (
+    "basis.kernels", "basis.blocks", "bound.serial", "bound.critical_path", "bound.work",
+    "bound.lower_bound",
+)  # fmt: skip
+_OTHERS = ("basis.gpu", "basis.unit", "basis.durations", "reached_by", "verdict")
 _SPEEDUPS = (
     "speedups are over serialized launches of the same program; RAW only: upper bound as if every "
     "buffer were renamed; best policy: of those whose blocks wait before they start, without what "
@@ -178,12 +181,17 @@ def _predicted_columns(suite: Suite, policy: str) -> list[Column]:
     ]
 
 
+def _plain_columns(paths: Iterable[str]) -> list[Column]:
+    """Return a column for each attribute of a program's result, under its own name."""
+    return [Column(path.rpartition(".")[2], "", get=_if_known(attrgetter(path))) for path in paths]
+
+
 def _flat_columns(suite: Suite) -> list[Column]:
     return [
         Column.text("program", ""),
         Column.text("store", ""),
         *common("sms", sms=_sms),
-        *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
+        *_plain_columns(_NUMBERS),
         *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
         _LAUNCHES,
         *(
@@ -191,7 +199,7 @@ def _flat_columns(suite: Suite) -> list[Column]:
             for policy in suite.policies
             for column in (*_policy_columns(suite, policy), *_predicted_columns(suite, policy))
         ),
-        *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
+        *_plain_columns(_OTHERS),
         Column("error", "", get=lambda r: getattr(r, "reason", None)),
     ]
 
@@ -221,7 +229,10 @@ def _answers(suite: Suite) -> list[str]:
 
 def _notes(suite: Suite) -> list[str]:
     notes = [_SPEEDUPS, _SPREAD]
-    for attribute, words in (("durations", "durations:"), ("gpu", "occupancy by the limits of")):
+    for attribute, words in (
+        ("basis.durations", "durations:"),
+        ("basis.gpu", "occupancy by the limits of"),
+    ):
         found = grouped(suite.programs, attrgetter(attribute))
         for value, results in found.items():
             names = ", ".join(dict.fromkeys(result.program for result in results))

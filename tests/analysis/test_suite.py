@@ -2,30 +2,44 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from depgraph.analysis.suite import Broken, PolicyResult, ProgramResult, Suite
+from depgraph.analysis.outcome import Bound, Outcome
+from depgraph.analysis.suite import Broken, ProgramResult, Suite
 from depgraph.reports.plots.style import house_style
 from depgraph.reports.plots.suite_bars import default_policies, plot
 from depgraph.reports.tables.render import render
 from depgraph.reports.tables.suite_table import suite_report
 
-STREAMS = PolicyResult("streams", "ships today", 1.0)
-GRAPH = PolicyResult("cuda-graph", "ships today", 2.0, 1.5)
-CUTS = PolicyResult("stream-k", "needs a code change", 9.0, against="work")
-WIREFRAME = PolicyResult("wireframe", "needs hardware", 4.0)
+
+def policy(name, availability, speedup, predicted=None, against="block"):
+    return Outcome(
+        name, availability, 8.0, 1.0, speedup or 0.0, 1.0, speedup or 0.0, None, 1.0, 1.0, 0.0,
+        against, 2.0, 4.0, (), "" if speedup else "a block", predicted_speedup=predicted,
+    )  # fmt: skip
+
+
+STREAMS = policy("streams", "ships today", 1.0)
+GRAPH = policy("cuda-graph", "ships today", 2.0, 1.5)
+CUTS = policy("stream-k", "needs a code change", 9.0, against="work")
+WIREFRAME = policy("wireframe", "needs hardware", 4.0)
+BOUND = Bound(8.0, "RAW,WAR,WAW", serial=8.0, critical_path=1.0, work=2.0)
+RENAMED = Bound(8.0, "RAW", serial=8.0, critical_path=1.0, work=1.0)
+BASIS = SimpleNamespace(gpu="H100 SXM", unit="us", durations="a profile", kernels=2, blocks=4)
 ONE = ProgramResult(
-    program="one", store="one.out", sms=8.0, gpu="H100 SXM", unit="us", durations="a profile",
-    kernels=2, blocks=4, serial=8.0, critical_path=1.0, work=2.0, lower_bound=2.0, upper_bound=4.0,
-    upper_bound_raw_only=8.0, reached=4.0, reached_by="wireframe",
-    policies=(STREAMS, GRAPH, CUTS, WIREFRAME),
-)  # fmt: skip
+    "one", "one.out", BASIS, BOUND, RENAMED, WIREFRAME, (STREAMS, GRAPH, CUTS, WIREFRAME)
+)
 TWO = replace(
-    ONE, program="two", upper_bound=1.0, upper_bound_raw_only=2.0, reached=1.0,
-    policies=(STREAMS, replace(GRAPH, speedup=None)),
+    ONE, program="two", bound=replace(BOUND, work=8.0), renamed=replace(RENAMED, work=4.0),
+    best=STREAMS, policies=(STREAMS, policy("cuda-graph", "ships today", None, 1.5)),
 )  # fmt: skip
 FAILED = Broken("three", "three.out", "three.out: no such store")
+
+
+def on_16(result):
+    return replace(result, bound=replace(result.bound, sms=16.0))
 
 
 def mean(suite, column, *, is_predicted=False):
@@ -51,9 +65,9 @@ def test_a_deadlock_and_what_a_policy_cannot_do_are_in_no_mean():
 
 
 def test_means_are_taken_on_each_size_unless_each_program_has_its_own():
-    own = Suite([ONE, replace(TWO, sms=16.0)])
+    own = Suite([ONE, on_16(TWO)])
     assert {m.size for m in own.means} == {"its own GPU"}
-    both = Suite([ONE, replace(ONE, sms=16.0), TWO, replace(TWO, sms=16.0)])
+    both = Suite([ONE, on_16(ONE), TWO, on_16(TWO)])
     assert {m.size for m in both.means} == {"8 SMs", "16 SMs"}
 
 

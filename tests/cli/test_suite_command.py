@@ -62,9 +62,9 @@ def test_each_row_is_what_the_program_alone_answers(program, stores, options):
     assert list(results) == [b["sms"] for b in whole]
     for bound in whole:
         for key in ("serial", "critical_path", "work", "lower_bound", "upper_bound"):
-            assert getattr(results[bound["sms"]], key) == bound[key]
+            assert getattr(results[bound["sms"]].bound, key) == bound[key]
     for bound in (b for b in alone["bounds"] if b.get("dependences") == "RAW"):
-        assert results[bound["sms"]].upper_bound_raw_only == bound["upper_bound"]
+        assert results[bound["sms"]].value("upper_bound_raw_only") == bound["upper_bound"]
     for policy in alone.get("mechanisms", []):
         result = results[policy["sms"]]
         assert result.value(policy["mechanism"]) == policy["speedup"]
