@@ -2,15 +2,28 @@
 
 Every address that a kernel uses is followed back to where it comes from. One that comes from a
 pointer among the parameters, whatever is added to it, stays in the memory that the pointer leads
-to. One that is loaded may lead anywhere.
+to. One that is loaded may lead anywhere. Functions are followed into, from each call of its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from depgraph.apply.instructions import (
+    BRANCHES,
+    LOADS,
+    RETURN,
+    STORES,
+    Block,
+    Instruction,
+    Place,
+    UnknownCodeError,
+    blocks_of,
+    called,
+    width_of,
+)
 from depgraph.recorder.module_code import functions_in
 
 # What a register holds, as the parameters that it is an address by: several if it may be one of
@@ -22,23 +35,20 @@ _NUMBER: Source = frozenset()
 _ANY = -1  # one of the parameters, nobody knows which
 _PARAMETERS = -2  # the parameters themselves: tensor maps lie there
 _MODULE = -3  # a variable of the module
+_CODE = -4  # less where in the code a call returns to
 _NUMBERS: Value = frozenset({_NUMBER})
+_OF_MODULE: Value = frozenset({frozenset({_MODULE})})
+_BANK_OF_CONSTANTS, _BANK_OF_VARIABLES = 3, 4
 _MOST_SOURCES = 32
 
-_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?)\s*;")
-_LABEL = re.compile(r"([.$\w]+):\s*$")
-_TARGET = re.compile(r"`\(([^)]+)\)")
 _REGISTER = re.compile(r"(?:[-~|!]*)(U?R(?:\d+|Z))(?![\w])")
-_PREDICATE = re.compile(r"!?U?P(?:T|\d+)$")
 _CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\]\[([^\]]*)\]")
 _INSIDE = re.compile(r"\[([^\]]*)\]\s*$")
 
-_LOADS, _STORES = ("LDG", "LD", "LDGSTS"), ("STG", "ST", "RED", "REDG", "ATOM", "ATOMG")
-_ALWAYS = frozenset({"", "PT", "UPT"})
-_BRANCHES, _ENDS = ("BRA",), ("EXIT", "KILL")
 _OF_TENSORS = {"UTMALDG": False, "UTMAPF": False, "UTMASTG": True, "UTMAREDG": True}
-_WITHOUT_MEMORY = frozenset(
-    """
+_WITHOUT_MEMORY = (
+    frozenset(
+        """
     ACQBULK ARRIVES ATOMS B2R BAR BFE BFI BGMMA BMMA BMOV BMSK BREAK BREV BSSY BSYNC CCTL
     CCTLL CCTLT CGAERRBAR CREDUX CS2R DADD DEPBAR DFMA DMMA DMUL DSETP ELECT ERRBAR F2F F2FP
     F2I F2IP FADD FADD2 FCHK FENCE FFMA FFMA2 FLO FMNMX FMNMX3 FMUL FMUL2 FRND FSEL FSET FSETP
@@ -51,13 +61,12 @@ _WITHOUT_MEMORY = frozenset(
     VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP WARPGROUPSET WARPSYNC
     YIELD
     """.split()  # noqa: SIM905 - easier to read
-) | {*_BRANCHES, *_ENDS}
-_WITHOUT_RESULT = frozenset(
-    {*_STORES, "STS", "STL", "STSM", "R2P", "PLOP3", "WARPSYNC", "NANOSLEEP", "BAR"}
-) - {"ATOM", "ATOMG"}
-_UNIFORM = re.compile(
-    "^U(?=(?:IADD|IMAD|LEA|LOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|I|F))"
+    )
+    | BRANCHES
 )
+_WITHOUT_RESULT = frozenset(
+    {*STORES, "STS", "STL", "STSM", "R2P", "PLOP3", "WARPSYNC", "NANOSLEEP", "BAR"}
+) - {"ATOM", "ATOMG"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class KernelCode:
 
     unknown: str = ""  # why it may reach memory that none of its pointers lead to; "" if it cannot
     stored: frozenset[int] = frozenset()  # bytes of parameters: pointers it writes by; -1: any
+    reads_variables: bool = False  # whether it reads variables or constants of its module
 
     def may_write(self, at: int) -> bool:
         """Tell whether it may write through the pointer at a byte of its parameters."""
@@ -73,39 +83,10 @@ class KernelCode:
 
     def joined(self, other: KernelCode) -> KernelCode:
         """Return what two kernels of one name do between them."""
-        return KernelCode(self.unknown or other.unknown, self.stored | other.stored)
-
-
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    guard: str
-    name: str
-    options: tuple[str, ...]
-    operands: tuple[str, ...]
-    target: str
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether it takes effect whatever a predicate holds."""
-        return self.guard in _ALWAYS
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether what follows may run; on Blackwell an operand tells, too: ``BRA.U !UP0``."""
-        asked = any(_PREDICATE.match(o) and o not in _ALWAYS for o in self.operands)
-        return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
-
-
-@dataclass(slots=True)
-class _Block:
-    """Instructions without a branch between them."""
-
-    instructions: list[_Instruction] = field(default_factory=list)
-    follows: list[int] = field(default_factory=list)
-
-
-class _UnknownError(Exception):
-    """The code does something that cannot be followed."""
+        return KernelCode(
+            self.unknown or other.unknown, self.stored | other.stored,
+            self.reads_variables or other.reads_variables,
+        )  # fmt: skip
 
 
 def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> KernelCode:
@@ -114,56 +95,12 @@ def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> 
     if lines is None:
         return KernelCode(f"its code is not in the module that has {kernel}")
     try:
-        blocks = _blocks_of(lines)
-        return KernelCode(stored=_PointerFlow(begin, pointers).through(blocks))
-    except _UnknownError as error:
+        blocks = blocks_of(lines)
+        flow = _PointerFlow(begin, pointers)
+        stored = flow.through(blocks)
+        return KernelCode(stored=stored, reads_variables=flow.reads_variables)
+    except UnknownCodeError as error:
         return KernelCode(str(error))
-
-
-def _blocks_of(lines: Iterable[str]) -> list[_Block]:
-    """Cut code into blocks, each with those that may follow it."""
-    blocks = [_Block()]
-    label_at: dict[str, int] = {}
-    jumps: list[tuple[int, str]] = []
-    for line in lines:
-        if label := _LABEL.match(line.strip()):
-            if blocks[-1].instructions:
-                blocks[-1].follows.append(len(blocks))
-                blocks.append(_Block())
-            label_at[label[1]] = len(blocks) - 1
-        elif found := _LINE.match(line):
-            each = _instruction(found)
-            blocks[-1].instructions.append(each)
-            if each.name in _BRANCHES:
-                jumps.append((len(blocks) - 1, each.target))
-            if each.name in _BRANCHES or each.name in _ENDS:
-                if each.may_go_on:
-                    blocks[-1].follows.append(len(blocks))
-                blocks.append(_Block())
-    for block, target in jumps:
-        if target not in label_at:
-            raise _UnknownError("it jumps to addresses that it computes, or out of its own code")
-        blocks[block].follows.append(label_at[target])
-    return blocks
-
-
-def _instruction(found: re.Match[str]) -> _Instruction:
-    name, *options = found[3].split(".")
-    target = _TARGET.search(found[4])
-    operands = tuple(_split(found[4]))
-    return _Instruction(found[2] or "", name, tuple(options), operands, target[1] if target else "")
-
-
-def _split(text: str) -> list[str]:
-    """Split operands at commas, but for those in brackets."""
-    found, depth, last = [], 0, 0
-    for place, character in enumerate(text):
-        depth += (character in "[(") - (character in "])")
-        if character == "," and not depth:
-            found.append(text[last:place].strip())
-            last = place + 1
-    rest = text[last:].strip()
-    return [*found, rest] if rest else found
 
 
 class _PointerFlow:
@@ -173,69 +110,91 @@ class _PointerFlow:
         self._begin = begin
         self._pointers = frozenset(pointers)
         self._stored: set[int] = set()
+        self.reads_variables = False
+        self._returns: set[str] = set()  # where calls may return to, as code has it
 
-    def through(self, blocks: Sequence[_Block]) -> frozenset[int]:
+    def through(self, blocks: Sequence[Block]) -> frozenset[int]:
         """Go through all blocks until nothing new comes up; return what is written through."""
-        entry: list[dict[str, Value] | None] = [None] * len(blocks)
-        entry[0] = {}
-        waiting = [0]
+        behind = [blocks[i + 1] for i, each in enumerate(blocks) if each.calls is not None]
+        self._returns = {f"{each.at:#x}" for each in behind}
+        entry: dict[Place, dict[str, Value]] = {(0, ()): {}}
+        waiting = [*entry]
         while waiting:
             place = waiting.pop()
-            state = dict(entry[place] or {})
-            for each in blocks[place].instructions:
+            state = dict(entry[place])
+            for each in blocks[place[0]].instructions:
                 self._step(each, state)
-            for after in blocks[place].follows:
-                if after >= len(blocks):
-                    continue
-                known = entry[after]
+            for after in self._following(blocks, place, state):
+                known = entry.get(after)
                 joined = state if known is None else _joined(known, state)
                 if joined != known:
                     entry[after] = dict(joined)
                     waiting.append(after)
-        for block, known in zip(blocks, entry, strict=True):
-            names = {_UNIFORM.sub("", each.name) for each in block.instructions}
-            if known is None and names - _WITHOUT_MEMORY:
-                raise _UnknownError("nobody knows how its code is reached")
+        reached = {place for place, _ in entry}
+        for number, block in enumerate(blocks):
+            names = {each.name for each in block.instructions}
+            if number not in reached and names - _WITHOUT_MEMORY:
+                raise UnknownCodeError("nobody knows how its code is reached")
         return frozenset(self._stored)
 
-    def _step(self, each: _Instruction, state: dict[str, Value]) -> None:
-        name = _UNIFORM.sub("", each.name)
-        operands = [o for o in each.operands if not _PREDICATE.match(o)]
-        if name in _STORES or name in _LOADS:
+    def _following(
+        self, blocks: Sequence[Block], place: Place, state: dict[str, Value]
+    ) -> Iterator[Place]:
+        """Yield what may run behind a block: in a function that its caller waits for, too."""
+        number, callers = place
+        block = blocks[number]
+        for after in block.follows:
+            if after < len(blocks):
+                yield after, callers
+        if block.calls is not None:
+            yield called(blocks, place)
+        last = block.instructions[-1] if block.instructions else None
+        if last is not None and last.name == RETURN:
+            wanted = {frozenset({_CODE - blocks[each].at}) for each in callers[-1:]}
+            if not wanted or self._value(last.operands[0], state) != wanted:
+                raise UnknownCodeError("it returns to addresses that it computes")
+            yield callers[-1], callers[:-1]
+
+    def _step(self, each: Instruction, state: dict[str, Value]) -> None:
+        name, operands = each.name, each.sources
+        if name in STORES or name in LOADS:
             self._access(each, operands, state)
-        elif each.name in _OF_TENSORS:
+        elif name in _OF_TENSORS:
             self._tensor(each, operands, state)
             return
         elif name not in _WITHOUT_MEMORY:
-            raise _UnknownError(f"nobody knows what {each.name} does")
+            raise UnknownCodeError(f"nobody knows what {each.full_name} does")
         target = operands[0] if operands else ""
         if not (register := _REGISTER.fullmatch(target.removesuffix(".reuse"))):
             return
         if name in _WITHOUT_RESULT or "SETP" in name:
             return
         value = self._result(name, each, operands[1:], state)
-        width = _width(name, each.options)
+        width = width_of(each)
         for step in range(width):
             made = value if not step else _NUMBERS
             _put(state, _next(register[1], step), made, is_sure=each.is_sure)
 
     def _result(
-        self, name: str, each: _Instruction, sources: Sequence[str], state: dict[str, Value]
+        self, name: str, each: Instruction, sources: Sequence[str], state: dict[str, Value]
     ) -> Value:
         """Return what an instruction puts into its first register."""
         first, second, third = (*sources, "", "", "")[:3]
         if name in {"LDC", "ULDC", "LDCU"}:
             return self._constant(first)
-        if {"HI", "X"} & set(each.options):
-            return _NUMBERS
+        if name == "MOV" or (name == "IMAD" and "MOV" in each.options):
+            moved = sources[-1] if sources else ""
+            if moved in self._returns:
+                return frozenset({frozenset({_CODE - int(moved, 16)})})
+            return self._value(moved, state)
         terms: dict[str, Sequence[str]] = {
-            "MOV": [first], "R2UR": [first], "IADD": sources, "IADD3": sources, "VIADD": sources,
+            "R2UR": [first], "IADD": sources, "IADD3": sources, "VIADD": sources,
             "LEA": [second], "IMAD": [first, third] if second == "0x1" else [third],
         }  # fmt: skip
+        if {"HI", "X"} & set(each.options) or name not in {"SEL", *terms}:
+            return _NUMBERS
         if name == "SEL":
             return _either(self._value(first, state), self._value(second, state))
-        if name not in terms:
-            return _NUMBERS
         return _sum(self._value(source, state) for source in terms[name])
 
     def _value(self, operand: str, state: dict[str, Value]) -> Value:
@@ -252,12 +211,9 @@ class _PointerFlow:
         if not found:
             return _NUMBERS
         bank, place = int(found[1], 16), found[2]
-        if bank == 3:  # noqa: PLR2004
-            raise _UnknownError("it reads __constant__ memory")
-        if bank == 4:  # noqa: PLR2004
-            return frozenset({frozenset({_MODULE})})
         if bank:
-            return _NUMBERS
+            self.reads_variables |= bank == _BANK_OF_CONSTANTS
+            return _OF_MODULE if bank == _BANK_OF_VARIABLES else _NUMBERS
         if "R" in place:
             return frozenset({frozenset({_ANY})})
         at = int(place, 16) - self._begin if place else 0
@@ -265,28 +221,33 @@ class _PointerFlow:
             return frozenset({frozenset({_PARAMETERS})}) if at % 8 == 0 else _NUMBERS
         return frozenset({frozenset({at})}) if at in self._pointers else _NUMBERS
 
-    def _access(self, each: _Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
+    def _access(self, each: Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
         """Look at an access to global memory."""
         addresses = [operand for operand in operands if "[" in operand and operand[:2] != "c["]
         if not addresses:
-            raise _UnknownError(f"{each.name} has no address")
+            raise UnknownCodeError(f"{each.name} has no address")
         inside = _INSIDE.search(addresses[-1])
         terms = inside[1].split("+") if inside else []
         for source in _sum(self._value(term.strip(), state) for term in terms):
-            if not source or source & {_PARAMETERS, _MODULE}:
+            is_load = each.name in LOADS
+            if source == {_MODULE} and is_load:
+                self.reads_variables = True
+            elif not source or source & {_PARAMETERS, _MODULE}:
                 where = "variables of its module" if _MODULE in source else "addresses it computes"
-                raise _UnknownError(f"it uses {where}, by {each.name}, and no pointer it was given")
-            if each.name.removeprefix("U") not in _LOADS:
+                raise UnknownCodeError(
+                    f"it uses {where}, by {each.name}, and no pointer it was given"
+                )
+            elif not is_load:
                 self._stored |= source
 
-    def _tensor(self, each: _Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
+    def _tensor(self, each: Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
         """Look at an access by a tensor map, which must be a parameter."""
         inside = [found[1] for operand in operands if (found := _INSIDE.search(operand))]
         addresses = [self._value(text.split("+", maxsplit=1)[0], state) for text in inside]
         if any(source - {_PARAMETERS} for value in addresses for source in value):
-            raise _UnknownError("it uses tensor maps in memory")
+            raise UnknownCodeError("it uses tensor maps in memory")
         if frozenset({frozenset({_PARAMETERS})}) not in addresses:
-            raise _UnknownError("it uses tensor maps that are no parameters")
+            raise UnknownCodeError("it uses tensor maps that are no parameters")
         if _OF_TENSORS[each.name]:
             self._stored.add(_ANY)
 
@@ -295,7 +256,7 @@ def _sum(values: Iterable[Value]) -> Value:
     """Return what a sum is an address by: by what its terms are."""
     found: Value = _NUMBERS
     for value in values:
-        found = frozenset(a | b for a in found for b in value)
+        found = frozenset(a | {s for s in b if s > _CODE} for a in found for b in value)
         if len(found) > _MOST_SOURCES:
             return _NUMBERS
     return found
@@ -323,17 +284,3 @@ def _put(state: dict[str, Value], register: str, value: Value, *, is_sure: bool)
 def _next(register: str, step: int) -> str:
     prefix = register.rstrip("0123456789Z")
     return register if register.endswith("Z") else f"{prefix}{int(register[len(prefix) :]) + step}"
-
-
-def _width(name: str, options: Sequence[str]) -> int:
-    """Return how many registers an instruction may write, or more."""
-    if name.endswith("GMMA") or name.startswith("LDT"):
-        return 128
-    if name.endswith("MMA"):
-        return 4
-    if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"}:
-        return 4
-    if name in {"CS2R", "FADD2", "FFMA2", "FMUL2"} or name[0] == "D" or "WIDE" in options:
-        return 2
-    bits = [int(o) for o in options if o in {"64", "128", "256"}]
-    return max(bits, default=64 if any("64" in o for o in options) else 32) // 32

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DATA = "tensors that one writes and the other uses"
 REUSE = "memory that one tensor gave back and another got"
 WORKSPACE = "workspaces and temporaries"
+VARIABLES = "variables of modules"
 _MOST_RUNS = 4096  # of a view: of more pieces the whole is taken
 _MOST_PAIRS = 20_000  # of views with gaps, in one memory: further ones count as one behind another
 
@@ -54,18 +55,35 @@ class Unit:
 def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
     """Return what each operator, and each node of none, may touch."""
     found = []
+    foreign = _foreign(captured)
     first = 0
     while first < len(captured.nodes):
         call = captured.nodes[first].call
         end = first + 1
         while call >= 0 and end < len(captured.nodes) and captured.nodes[end].call == call:
             end += 1
-        found.append(_unit_of(captured, first, end, codes))
+        found.append(_unit_of(captured, first, end, codes, foreign))
         first = end
     return found
 
 
-def _unit_of(captured: Captured, first: int, end: int, codes: Mapping[str, KernelCode]) -> Unit:
+def _foreign(captured: Captured) -> list[Allocation]:
+    """Return all memory that PyTorch did not allocate and somebody has pointers to.
+
+    Whoever changes a variable of a module has a pointer to it, or keeps its place.
+    """
+    pointers = (p.memory for n in captured.nodes if _is_of_others(captured, n) for p in n.pointers)
+    operands = (o.view.memory for call in captured.calls for o in call.operands)
+    return [each for each in dict.fromkeys([*pointers, *operands]) if each.number < 0]
+
+
+def _unit_of(
+    captured: Captured,
+    first: int,
+    end: int,
+    codes: Mapping[str, KernelCode],
+    foreign: Sequence[Allocation],
+) -> Unit:
     nodes = captured.nodes[first:end]
     fixed = next((node.kind for node in nodes if not is_understood(node)), "")
     fixed = fixed or _not_known_of(captured, nodes, codes)
@@ -74,6 +92,8 @@ def _unit_of(captured: Captured, first: int, end: int, codes: Mapping[str, Kerne
         accesses += _of_call(captured.calls[nodes[0].call], nodes)
     elif not fixed:
         accesses += _of_node(nodes[0], codes)
+    if any(needs_code(captured, n) and _code_of(n, codes).reads_variables for n in nodes):
+        accesses += (_whole(each, VARIABLES, writes=False) for each in foreign)
     if fixed:
         accesses += (_whole(p.memory, fixed) for node in nodes for p in node.pointers)
     return Unit(first, end, tuple(dict.fromkeys(accesses)), fixed)
@@ -106,6 +126,8 @@ def _code_of(node: Node, codes: Mapping[str, KernelCode]) -> KernelCode:
 
 def is_understood(node: Node) -> bool:
     """Tell whether a node's place may be left to what it touches: the host's is not known."""
+    if node.kind in {MEMSET, COPY} and node.call < 0 and all(p.at != TARGET for p in node.pointers):
+        return False
     return node.kind in {KERNEL, MEMSET, COPY, EMPTY} and not node.to_host
 
 

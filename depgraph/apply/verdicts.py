@@ -48,7 +48,7 @@ class Verdicts:
     def write(self, path: Path, *, store: str = "", call: int = 0) -> None:
         """Write them, for `read`; beside a store, with its id and the number of the call."""
         codes = {
-            name: {"unknown": code.unknown, "stored": sorted(code.stored)}
+            name: {**asdict(code), "stored": sorted(code.stored)}
             for name, code in self.codes.items()
         }
         with new_file(path, force=True) as made:

@@ -20,25 +20,36 @@ KNOWN = {
     "of_a_struct": ({0, 16}, {0}),
     "one_of_two": ({0, 8}, {0, 8}),
     "tile": ({48, 176}, {-1}),  # through any pointer: which map it is nobody has asked
+    "calls": ({0, 8}, {8}),
+    "of_constants": ({0}, {0}),
+    # as Triton makes them
+    "normalised": ({0, 8, 16, 24}, {24}),  # it calls a function for the root of some numbers
+    "turned": ({0, 8}, {8}),
+    "summed": ({0, 8}, {8}),
+    "pooled": ({0, 8}, {8}),
 }
 UNKNOWN = {
     "table": COMPUTED.format("STG"),
-    "of_constants": "it reads __constant__ memory",
     "of_a_variable": "it uses variables of its module, by STG, and no pointer it was given",
-    "calls": "nobody knows what CALL does",
     "texture": "nobody knows what TLD does",
+    "added": COMPUTED.format("REDG"),  # pointers that came through shared memory
+    "of_rows": COMPUTED.format("STG"),
 }
+OF_TRITON = {"normalised", "turned", "summed", "pooled", "added", "of_rows"}
+READ_VARIABLES = {"of_constants", "turned"}
 
 
 @pytest.fixture(scope="module")
 def text():
-    return (DATA / "kernels.sass").read_text()
+    return "\n".join((DATA / name).read_text() for name in ("kernels.sass", "triton.sass"))
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_addresses_come_from_pointers(name, text):
     pointers, stored = KNOWN[name]
-    assert read_code(text, name, BEGIN, pointers) == KernelCode(stored=frozenset(stored))
+    assert read_code(text, name, BEGIN, pointers) == KernelCode(
+        stored=frozenset(stored), reads_variables=name in READ_VARIABLES
+    )
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -102,7 +113,12 @@ def test_an_address_is_followed_through_arithmetic(lines, stored):
         [f"MOV R2, {A}", "UBLKCP.S.G [UR4], [R2.64], UR6"],  # what it does nobody has written down
         [f"MOV R2, {A}", "BRX R4 -0x10"],
         [f"MOV R2, {A}", "BRA `(.L_elsewhere)"],
-        ["LDC R2, c[0x3][0x10]"],
+        ["MOV R2, c[0x3][0x10]", "LDG.E R0, [R2.64]"],  # a pointer among constants
+        ["LDC.64 R2, c[0x4][0x8]", "LDG.E.64 R2, [R2.64]", "LDG.E R0, [R2.64]"],
+        ["LDC.64 R2, c[0x4][0x8]", "RED.E.ADD [R2.64], R0"],
+        [f"MOV R2, {A}", "CALL.ABS.NOINC `(vprintf)"],
+        [f"MOV R2, {A}", "CALL.REL.NOINC R4"],
+        [f"MOV R2, {A}", "RET.REL.NODEC R4 `(k)"],
     ],
 )  # fmt: skip
 def test_what_cannot_be_followed_is_said(lines):
@@ -136,9 +152,68 @@ def test_a_predicate_may_be_an_operand_of_a_branch(branch):
     assert code_of(*lines, "STG.E [R4.64], R0", "EXIT") == KernelCode(stored=frozenset({0, 8}))
 
 
+def calling(*function, call="CALL.REL.NOINC `(f)", behind="MOV R4, 0x40"):
+    """Return a kernel that calls a function with a pointer in R2, and then stores by R6."""
+    before = [f"MOV R2, {A}", f"MOV R6, {B}", behind, call, "STG.E [R6.64], R0", "EXIT"]
+    return code_of(*before, "f:", *function)
+
+
+RETURN = "RET.REL.NODEC R4 `(k)"
+
+
+@pytest.mark.parametrize(
+    ("function", "stored"),
+    [
+        (["FADD R0, R0, R0", RETURN], {8}),
+        (["STG.E [R2.64], R0", RETURN], {0, 8}),  # it writes what it is given a pointer to
+        (["MOV R6, R2", RETURN], {0}),  # it returns another pointer
+        (["@P0 MOV R6, R2", RETURN], {0, 8}),
+        (["@P0 RET.REL.NODEC R4 `(k)", "STG.E [R2.64], R0", RETURN], {0, 8}),
+        (["@P0 EXIT", RETURN], {8}),
+    ],
+)
+def test_a_function_is_followed_into(function, stored):
+    assert calling(*function) == KernelCode(stored=frozenset(stored))
+
+
+@pytest.mark.parametrize(
+    ("function", "more"),
+    [
+        (["LDG.E.64 R6, [R2.64]", RETURN], {}),  # it returns a pointer that it has loaded
+        (["LDC.64 R6, c[0x4][0x8]", RETURN], {}),
+        (["STG.E [R0.64], R2", RETURN], {}),
+        (["IADD3 R4, R4, 0x10, RZ", RETURN], {}),  # it returns to where nobody knows
+        (["LDL R4, [R1]", RETURN], {}),
+        ([RETURN], {"behind": "MOV R4, 0x50"}),
+        ([RETURN], {"behind": "@P0 MOV R4, 0x40"}),
+        (["MOV R4, 0x90", "CALL.REL.NOINC `(f)", RETURN], {}),  # it calls itself
+        ([RETURN], {"call": "CALL.REL.NOINC `(other)"}),
+    ],
+)
+def test_a_function_may_do_what_cannot_be_followed(function, more):
+    assert calling(*function, **more).unknown
+
+
+def test_each_call_returns_to_its_own_caller():
+    """What stands in R6 behind the second call is no pointer; behind the first it is one."""
+    lines = [
+        f"MOV R6, {A}", "MOV R4, 0x30", "CALL.REL.NOINC `(f)", "STG.E [R6.64], R0",
+        "MOV R6, 0x1", "MOV R4, 0x70", "CALL.REL.NOINC `(f)", "EXIT",
+        "f:", "FADD R0, R0, R0", RETURN,
+    ]  # fmt: skip
+    assert code_of(*lines) == KernelCode(stored=frozenset({0}))
+
+
+def test_a_function_may_call_another():
+    inner = ["MOV R8, R4", "MOV R4, 0xa0", "CALL.REL.NOINC `(g)", "MOV R4, R8", RETURN]
+    found = calling(*inner, "g:", "STG.E [R2.64], R0", RETURN)
+    assert found == KernelCode(stored=frozenset({0, 8}))
+
+
 def test_two_kernels_of_one_name_do_what_either_does():
     one, other = KernelCode(stored=frozenset({0})), KernelCode("nobody knows", frozenset({8}))
     assert one.joined(other) == KernelCode("nobody knows", frozenset({0, 8}))
+    assert one.joined(KernelCode(reads_variables=True)).reads_variables
 
 
 @pytest.mark.skipif(
@@ -150,7 +225,7 @@ def test_a_module_is_read_as_it_is_compiled_here(tmp_path):
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("this nvcc does not know sm_90")
     module = read_module(made)
-    assert module.begin_of.keys() == KNOWN.keys() | UNKNOWN.keys()
+    assert module.begin_of.keys() == (KNOWN.keys() | UNKNOWN.keys()) - OF_TRITON
     text = disassembled(made, find_nvdisasm())
     for name, begin in module.begin_of.items():
         pointers, stored = KNOWN.get(name, ({0, 8}, None))

@@ -16,6 +16,7 @@ from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.may_sets import (
     DATA,
     REUSE,
+    VARIABLES,
     WORKSPACE,
     conflicts,
     reached_by_others,
@@ -194,6 +195,29 @@ def test_memsets_and_copies_of_no_operator_write_their_target_only():
     assert waits(*copies)[0] == [[], []]
     assert waits(copies[0], Node(MEMSET, pointers=(Pointer(TARGET, Y),)))[0] == [[], [0]]
     assert waits(copies[0], Node(MEMSET, pointers=(Pointer(TARGET, X),)))[0] == [[], [0]]
+
+
+def test_a_copy_to_memory_that_nobody_knows_keeps_its_place():
+    """Such as to a variable of a module of which the driver does not tell where it lies."""
+    for strange in (Node(COPY, pointers=(Pointer(0, X),)), Node(MEMSET)):
+        steps = operator("relu", [X], [Y]), strange, operator("relu", [Z], [A])
+        assert waits(*steps)[0] == [[], [0], [1]]
+
+
+def test_who_reads_variables_of_its_module_waits_for_who_has_pointers_to_foreign_memory():
+    """A table that lies in a module is changed by nobody, or by who knows where it lies."""
+    foreign = memory(-2, LIBRARY, start=1 << 40)
+    codes = {**CODES, "turns": KernelCode(stored=frozenset({8}), reads_variables=True)}
+    table = Node(COPY, pointers=(Pointer(0, X), Pointer(TARGET, foreign)))
+    turned = kernel("turns", X, Y), kernel("turns", X, Z)
+    assert waits(*turned, codes=codes)[0] == [[], []]
+    units, reasons = waits(turned[0], table, turned[1], codes=codes)
+    assert units == [[], [0], [1]]
+    assert reasons == {VARIABLES, "a copy of no operator"}
+    mine = [(operator("mine::turn", [X], [each]), [kernel("turns", X, each)]) for each in (Y, Z)]
+    assert waits(mine[0], table, mine[1], codes=codes)[0] == [[], [0], [0, 1]]
+    product = (operator("mm", [X], [A]), [kernel("gemm", foreign)])  # a workspace of cuBLAS
+    assert waits(turned[0], product, turned[1], codes=codes)[0] == [[], [], []]
 
 
 def test_empty_nodes_wait_for_nothing():

@@ -21,7 +21,7 @@ def test_verdicts_come_back_from_their_file(tmp_path):
     found = Verdicts(
         weights=[1.0, 2.0], graphs=[Verdict("free, 2 lanes", "abc", 3.0, "call 1: 0 differs", 9)],
         inputs=4, varies=True, may_change=["net.cache"], notes=["seed 7"],
-        codes={"k": KernelCode("it loads addresses", frozenset({8, -1}))},
+        codes={"k": KernelCode("it loads addresses", frozenset({8, -1}), reads_variables=True)},
     )  # fmt: skip
     found.write(path)
     assert Verdicts.read(path) == found

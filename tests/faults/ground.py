@@ -187,7 +187,7 @@ def make_recorded(folder):
     write_companion(times_of(store.path), as_trace(events, ["H100"]), store=store.identity)
     call = operator("mm", [memory(0)], [memory(1)])
     write_captures(captures_of(store.path), [captured(call)], store=store.identity)
-    codes = {"k": KernelCode("it loads addresses", frozenset({8, -1}))}
+    codes = {"k": KernelCode("it loads addresses", frozenset({8, -1}), reads_variables=True)}
     found = Verdicts(weights=[1.0], graphs=[Verdict("free", "abc", 3.0)], codes=codes)
     found.write(verdicts_of(store.path, 0), store=store.identity)
     return store.path

@@ -1,0 +1,161 @@
+"""The instructions of a kernel as nvdisasm prints them, in blocks between which it jumps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+LOADS, STORES = ("LDG", "LD", "LDGSTS"), ("STG", "ST", "RED", "REDG", "ATOM", "ATOMG")
+CALL, RETURN, EXIT = "CALL", "RET", "EXIT"
+ALWAYS = frozenset({"", "PT", "UPT"})
+_JUMPS, _ENDS = ("BRA", CALL), (EXIT, "KILL", RETURN)
+BRANCHES = frozenset({*_JUMPS, *_ENDS})
+_MOST_CALLS = 8  # one inside of the other
+
+_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?)\s*;")
+_LABEL = re.compile(r"([.$\w]+):\s*$")
+_TARGET = re.compile(r"`\(([^)]+)\)")
+_PREDICATE = re.compile(r"!?U?P(?:T|\d+)$")
+_UNIFORM = re.compile(
+    "^U(?=(?:IADD|IMAD|LEA|LOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|I|F))"
+)
+
+
+class UnknownCodeError(Exception):
+    """The code does something that cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction."""
+
+    at: int  # byte of the code
+    guard: str
+    full_name: str
+    options: tuple[str, ...]
+    operands: tuple[str, ...]  # predicates among them
+    target: str
+
+    @property
+    def name(self) -> str:
+        """What it does, be it for a thread or for all of a warp."""
+        return _UNIFORM.sub("", self.full_name)
+
+    @property
+    def sources(self) -> list[str]:
+        """Operands that are no predicates; the first is what it writes, if it writes any."""
+        return [o for o in self.operands if not is_predicate(o)]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it takes effect whatever a predicate holds."""
+        return self.guard in ALWAYS
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether what follows may run; on Blackwell an operand tells, too: ``BRA.U !UP0``."""
+        asked = any(is_predicate(o) and o not in ALWAYS for o in self.operands)
+        return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
+
+
+@dataclass(slots=True)
+class Block:
+    """Instructions without a branch between them."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    follows: list[int] = field(default_factory=list)  # what may run next, of the same function
+    calls: int | None = None  # the block that its last instruction calls
+
+    @property
+    def at(self) -> int:
+        """Byte of the code; -1 if it is empty."""
+        return self.instructions[0].at if self.instructions else -1
+
+
+def is_predicate(operand: str) -> bool:
+    """Tell whether an operand is a predicate."""
+    return bool(_PREDICATE.match(operand))
+
+
+def blocks_of(lines: Iterable[str]) -> list[Block]:
+    """Cut code into blocks, each with those that may follow it."""
+    blocks = [Block()]
+    label_at: dict[str, int] = {}
+    for line in lines:
+        if label := _LABEL.match(line.strip()):
+            if blocks[-1].instructions:
+                blocks[-1].follows.append(len(blocks))
+                blocks.append(Block())
+            label_at[label[1]] = len(blocks) - 1
+        elif found := _LINE.match(line):
+            each = _instruction(found)
+            blocks[-1].instructions.append(each)
+            if each.name in BRANCHES:
+                if each.may_go_on:
+                    blocks[-1].follows.append(len(blocks))
+                blocks.append(Block())
+    for block in blocks:
+        _follow_jump(block, label_at)
+    return blocks
+
+
+def _follow_jump(block: Block, label_at: dict[str, int]) -> None:
+    """Note where a block goes on that ends in a jump or a call."""
+    last = block.instructions[-1] if block.instructions else None
+    if last is None or last.name not in _JUMPS:
+        return
+    if last.target not in label_at:
+        raise UnknownCodeError("it jumps to addresses that it computes, or out of its own code")
+    if last.name == CALL:
+        block.calls = label_at[last.target]
+    else:
+        block.follows.append(label_at[last.target])
+
+
+def _instruction(found: re.Match[str]) -> Instruction:
+    name, *options = found[3].split(".")
+    target = _TARGET.search(found[4])
+    operands = tuple(_split(found[4]))
+    return Instruction(
+        int(found[1], 16), found[2] or "", name, tuple(options), operands,
+        target[1] if target else "",
+    )  # fmt: skip
+
+
+def _split(text: str) -> list[str]:
+    """Split operands at commas, but for those in brackets."""
+    found, depth, last = [], 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "," and not depth:
+            found.append(text[last:place].strip())
+            last = place + 1
+    rest = text[last:].strip()
+    return [*found, rest] if rest else found
+
+
+Place = tuple[int, tuple[int, ...]]  # a block, and those that its callers go on with
+
+
+def called(blocks: Sequence[Block], place: Place) -> Place:
+    """Return where a block that ends in a call goes on."""
+    number, callers = place
+    if len(callers) == _MOST_CALLS:
+        raise UnknownCodeError("its functions call each other, or themselves")
+    return blocks[number].calls or 0, (*callers, number + 1)
+
+
+def width_of(each: Instruction) -> int:
+    """Return how many registers an instruction may write, or more."""
+    name, options = each.name, each.options
+    if name.endswith("GMMA") or name.startswith("LDT"):
+        return 128
+    if name.endswith("MMA"):
+        return 4
+    if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"}:
+        return 4
+    if name in {"CS2R", "FADD2", "FFMA2", "FMUL2"} or name[0] == "D" or "WIDE" in options:
+        return 2
+    bits = [int(o) for o in options if o in {"64", "128", "256"}]
+    return max(bits, default=64 if any("64" in o for o in options) else 32) // 32
