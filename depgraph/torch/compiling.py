@@ -14,6 +14,8 @@ from depgraph.torch.executed import Executed
 
 _ORIGINAL = "_torchdynamo_orig_callable"
 _OWN_GRAPHS = "triton.cudagraphs"
+# Compiled code that writes a result where an earlier tensor lay lets branches wait for each other.
+_APART = {"allow_buffer_reuse": False, "inplace_buffers": False}
 _RUNS_COMPILED = "_TorchDynamoContext.__call__."  # begins the name of what does
 _RUNS_GRAPHS = "cudagraph_trees.py", "run"  # the file of PyTorch, and its function
 # Files of Python, and their functions: Thread.start, ThreadPoolExecutor.submit, Queue.put.
@@ -25,6 +27,12 @@ _HINT = "compile it in the mode 'default' or 'max-autotune-no-cudagraphs'"
 def uncompiled() -> AbstractContextManager[None]:
     """Let compiled functions run as they were written: what they read and change is seen then."""
     made: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return made
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function so that what its code does not need again goes back to the allocator."""
+    made: Callable[..., Any] = torch.compile(function, dynamic=False, options=_APART)
     return made
 
 

@@ -272,14 +272,13 @@ def _parallelize(request: Request) -> Parallelized:
 
 def prepared_for(request: Request, arguments: Any) -> Prepared:
     """Return a function on its way to a graph."""
+    from depgraph.torch.compiling import compiled
     from depgraph.torch.driver import Driver
     from depgraph.torch.prepare import Prepared
 
     function = request.function
     if request.compiles:
-        import torch
-
-        function = torch.compile(function, dynamic=False)
+        function = compiled(function)
     return Prepared(function, arguments, request.name, Driver(), request.most_bytes, request.call)
 
 

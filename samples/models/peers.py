@@ -24,7 +24,7 @@ from depgraph.samples.models.rules import (
     opara_streams,
     operator_edges,
 )
-from depgraph.torch import parallel
+from depgraph.torch import compiling, parallel
 from depgraph.torch.arguments import Arguments
 from depgraph.torch.bench import time_calls
 from depgraph.torch.driver import Driver
@@ -117,7 +117,7 @@ class _Peers:
 
     def ours(self, *, compiled: bool) -> Callable[[], Any]:
         """Return a call of what `parallelize` makes of it."""
-        function = torch.compile(self._function, dynamic=False) if compiled else self._function
+        function = compiling.compiled(self._function) if compiled else self._function
         fast = depgraph.torch.parallelize(
             function, self._args, self._keywords, name=self._name, time_limit=self._seconds
         )

@@ -27,6 +27,7 @@ from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.capture import describe  # noqa: E402
 from depgraph.torch.compiling import (  # noqa: E402
     allocation_hook,
+    compiled,
     refuse_unseen,
     without_own_graphs,
 )
@@ -161,6 +162,14 @@ def test_graphs_of_its_own_are_left_out_and_the_rest_is_compiled_as_before(mode)
         assert not now["triton.cudagraphs"]
         assert now == {**then, "triton.cudagraphs": False}
     assert made._torchdynamo_orig_callable == net.forward
+
+
+def test_what_is_compiled_here_keeps_tensors_apart_and_runs_without_own_graphs():
+    made = compiled(Net())
+    config, usual = made.get_compiler_config(), torch.compile(Net()).get_compiler_config()
+    assert usual["allow_buffer_reuse"] and usual["inplace_buffers"]
+    assert config == {**usual, "allow_buffer_reuse": False, "inplace_buffers": False}
+    assert without_own_graphs(made) is made
 
 
 def test_other_functions_stay_what_they_are():
