@@ -18,7 +18,7 @@ _LABEL = re.compile(r"([.$\w]+):\s*$")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _PREDICATE = re.compile(r"!?U?P(?:T|\d+)$")
 _UNIFORM = re.compile(
-    "^U(?=(?:IADD|IMAD|LEA|LOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|I|F))"
+    "^U(?=(?:IADD|IMAD|LEA|LOP|PLOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|I|F))"
 )
 
 
@@ -68,6 +68,11 @@ class Block:
     calls: int | None = None  # the block that its last instruction calls
 
     @property
+    def last(self) -> Instruction | None:
+        """Its last instruction, which may be a jump."""
+        return self.instructions[-1] if self.instructions else None
+
+    @property
     def at(self) -> int:
         """Byte of the code; -1 if it is empty."""
         return self.instructions[0].at if self.instructions else -1
@@ -95,22 +100,23 @@ def blocks_of(lines: Iterable[str]) -> list[Block]:
                 if each.may_go_on:
                     blocks[-1].follows.append(len(blocks))
                 blocks.append(Block())
-    for block in blocks:
-        _follow_jump(block, label_at)
+    for place, block in enumerate(blocks):
+        _follow_jump(block, place, label_at)
     return blocks
 
 
-def _follow_jump(block: Block, label_at: dict[str, int]) -> None:
+def _follow_jump(block: Block, place: int, label_at: dict[str, int]) -> None:
     """Note where a block goes on that ends in a jump or a call."""
-    last = block.instructions[-1] if block.instructions else None
+    last = block.last
     if last is None or last.name not in _JUMPS:
         return
-    if last.target not in label_at:
-        raise UnknownCodeError("it jumps to addresses that it computes, or out of its own code")
     if last.name == CALL:
-        block.calls = label_at[last.target]
-    else:
+        block.calls = label_at.get(last.target)
+        block.follows += [place + 1] if block.calls is None else []
+    elif last.target in label_at:
         block.follows.append(label_at[last.target])
+    else:
+        raise UnknownCodeError("it jumps to addresses that it computes, or out of its own code")
 
 
 def _instruction(found: re.Match[str]) -> Instruction:
@@ -155,6 +161,8 @@ def width_of(each: Instruction) -> int:
         return 4
     if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"}:
         return 4
+    if name == "SHF":  # also of 64 bits it keeps half
+        return 1
     if name in {"CS2R", "FADD2", "FFMA2", "FMUL2"} or name[0] == "D" or "WIDE" in options:
         return 2
     bits = [int(o) for o in options if o in {"64", "128", "256"}]

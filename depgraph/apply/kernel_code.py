@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from depgraph.apply.instructions import (
     BRANCHES,
+    CALL,
     LOADS,
     RETURN,
     STORES,
@@ -40,6 +41,7 @@ _NUMBERS: Value = frozenset({_NUMBER})
 _OF_MODULE: Value = frozenset({frozenset({_MODULE})})
 _BANK_OF_CONSTANTS, _BANK_OF_VARIABLES = 3, 4
 _MOST_SOURCES = 32
+_HARMLESS = frozenset({"__assertfail"})  # functions of the driver that write nothing of others
 
 _REGISTER = re.compile(r"(?:[-~|!]*)(U?R(?:\d+|Z))(?![\w])")
 _CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\]\[([^\]]*)\]")
@@ -65,7 +67,7 @@ _WITHOUT_MEMORY = (
     | BRANCHES
 )
 _WITHOUT_RESULT = frozenset(
-    {*STORES, "STS", "STL", "STSM", "R2P", "PLOP3", "WARPSYNC", "NANOSLEEP", "BAR"}
+    {*STORES, *BRANCHES, "STS", "STL", "STSM", "R2P", "PLOP3", "WARPSYNC", "NANOSLEEP", "BAR"}
 ) - {"ATOM", "ATOMG"}
 
 
@@ -89,14 +91,20 @@ class KernelCode:
         )  # fmt: skip
 
 
-def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> KernelCode:
+def read_code(
+    text: str,
+    kernel: str,
+    begin: int,
+    pointers: Collection[int],
+    functions: frozenset[str] = frozenset(),  # that its module calls by their address
+) -> KernelCode:
     """Find by which pointers, of those at some bytes of its parameters, a kernel gets at memory."""
     lines = functions_in(text).get(kernel)
     if lines is None:
         return KernelCode(f"its code is not in the module that has {kernel}")
     try:
         blocks = blocks_of(lines)
-        flow = _PointerFlow(begin, pointers)
+        flow = _PointerFlow(begin, pointers, functions)
         stored = flow.through(blocks)
         return KernelCode(stored=stored, reads_variables=flow.reads_variables)
     except UnknownCodeError as error:
@@ -106,8 +114,9 @@ def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> 
 class _PointerFlow:
     """Follows values through the code of one kernel."""
 
-    def __init__(self, begin: int, pointers: Collection[int]) -> None:
+    def __init__(self, begin: int, pointers: Collection[int], functions: frozenset[str]) -> None:
         self._begin = begin
+        self._functions = functions
         self._pointers = frozenset(pointers)
         self._stored: set[int] = set()
         self.reads_variables = False
@@ -148,8 +157,14 @@ class _PointerFlow:
                 yield after, callers
         if block.calls is not None:
             yield called(blocks, place)
-        last = block.instructions[-1] if block.instructions else None
-        if last is not None and last.name == RETURN:
+        last = block.last
+        if last is None:
+            return
+        if last.name == CALL and block.calls is None:
+            is_of_module = self._value(last.operands[0], state) == _OF_MODULE
+            if not (is_of_module and self._functions and self._functions <= _HARMLESS):
+                raise UnknownCodeError("it calls functions that are not in its own code")
+        elif last.name == RETURN:
             wanted = {frozenset({_CODE - blocks[each].at}) for each in callers[-1:]}
             if not wanted or self._value(last.operands[0], state) != wanted:
                 raise UnknownCodeError("it returns to addresses that it computes")

@@ -13,6 +13,9 @@ from depgraph.recorder.toolkit import Toolkit, output_of
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _TEXT, _INFO = ".text.", ".nv.info."
+_POINTERS = ".rela.nv.constant4"  # what stands in the bank of addresses that code takes
+_SYMBOL, _ENTRY = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+_OBJECT = 1  # a type of symbols
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
 _SECTION_OF_TEXT = re.compile(r"\s*\.section\s+([^,\s]+)")
@@ -25,6 +28,7 @@ class Module:
 
     path: Path
     begin_of: dict[str, int]  # mangled kernel name -> byte of the constant bank with its parameters
+    functions: frozenset[str]  # that it calls by their address; "" for one without a name
 
 
 def read_module(path: Path) -> Module:
@@ -34,10 +38,11 @@ def read_module(path: Path) -> Module:
         sections = _sections(raw)
         kernels = {n.removeprefix(_TEXT) for n in sections if n.startswith(_TEXT)}
         begins = {name: _begin(raw, sections.get(_INFO + name)) for name in kernels}
-    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        functions = _functions(raw, sections)
+    except (struct.error, LookupError, UnicodeDecodeError, ValueError) as error:
         raise RecorderError(f"{path}: no module of machine code ({error})") from None
     begin_of = {name: begin for name, begin in begins.items() if begin is not None}
-    return Module(path, begin_of)
+    return Module(path, begin_of, functions)
 
 
 def read_code(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
@@ -75,6 +80,20 @@ def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
             raise ValueError("a name without an end")
         found[raw[begin:end].decode()] = (row[4], row[5])
     return found
+
+
+def _functions(raw: bytes, sections: dict[str, tuple[int, int]]) -> frozenset[str]:
+    """Return the functions whose address code may take; what is no variable counts as one."""
+    at, size = sections.get(_POINTERS, (0, 0))
+    found = set()
+    for entry in range(at, at + size, _ENTRY.size):
+        number = _ENTRY.unpack_from(raw, entry)[1] >> 32
+        place = sections[".symtab"][0] + number * _SYMBOL.size
+        name, kind, *_ = _SYMBOL.unpack_from(raw, place)
+        if kind & 0xF != _OBJECT:
+            begin = sections[".strtab"][0] + name
+            found.add(raw[begin : raw.index(b"\0", begin)].decode())
+    return frozenset(found)
 
 
 def _begin(raw: bytes | mmap, section: tuple[int, int] | None) -> int | None:

@@ -124,7 +124,8 @@ class Check:
             wanted = pointers.keys() & module.begin_of.keys()
             text = disassembled(path, nvdisasm) if wanted else ""
             for name in wanted:
-                code = read_code(text, name, module.begin_of[name], pointers[name])
+                begin = module.begin_of[name]
+                code = read_code(text, name, begin, pointers[name], module.functions)
                 codes[name] = codes[name].joined(code) if name in codes else code
         return self._verdicts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_modu
 
 DATA = Path(__file__).parent / "data"
 BEGIN = 0x210  # of the parameters on sm_90
+A, B = "c[0x0][0x210]", "c[0x0][0x218]"  # the first two
 COMPUTED = "it uses addresses it computes, by {}, and no pointer it was given"
 KNOWN = {
     "axpy": ({0, 8, 16}, {8}),
@@ -27,6 +29,7 @@ KNOWN = {
     "turned": ({0, 8}, {8}),
     "summed": ({0, 8}, {8}),
     "pooled": ({0, 8}, {8}),
+    "checked": ({0, 8, 16}, {16}),
 }
 UNKNOWN = {
     "table": COMPUTED.format("STG"),
@@ -35,7 +38,8 @@ UNKNOWN = {
     "added": COMPUTED.format("REDG"),  # pointers that came through shared memory
     "of_rows": COMPUTED.format("STG"),
 }
-OF_TRITON = {"normalised", "turned", "summed", "pooled", "added", "of_rows"}
+OF_TRITON = {"normalised", "turned", "summed", "pooled", "checked", "added", "of_rows"}
+ASSERTS = frozenset({"__assertfail"})
 READ_VARIABLES = {"of_constants", "turned"}
 
 
@@ -47,7 +51,7 @@ def text():
 @pytest.mark.parametrize("name", KNOWN)
 def test_addresses_come_from_pointers(name, text):
     pointers, stored = KNOWN[name]
-    assert read_code(text, name, BEGIN, pointers) == KernelCode(
+    assert read_code(text, name, BEGIN, pointers, ASSERTS) == KernelCode(
         stored=frozenset(stored), reads_variables=name in READ_VARIABLES
     )
 
@@ -57,6 +61,67 @@ def test_other_addresses_may_lead_anywhere(name, text):
     found = read_code(text, name, BEGIN, {0, 8})
     assert found.unknown == UNKNOWN[name]
     assert found.may_write(0)
+
+
+@pytest.mark.parametrize("functions", [(), ("vprintf",), ("__assertfail", ""), ("mine",)])
+def test_functions_called_by_their_address_may_do_anything_but_where_they_only_assert(
+    functions, text
+):
+    found = read_code(text, "checked", BEGIN, {0, 8, 16}, frozenset(functions))
+    assert found.unknown == "it calls functions that are not in its own code"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        ["LDC.64 R4, c[0x4][0x8]", "LDG.E.64 R4, [R4.64]"],  # one of a table
+        [f"LDC.64 R4, {A}"],  # one that the kernel is given
+        ["@P0 LDC.64 R4, c[0x4][0x8]"],
+    ],
+)
+def test_an_address_that_is_not_of_the_module_may_be_of_any_function(address):
+    text = code_text(*address, "CALL.ABS.NOINC R4", "EXIT")
+    found = read_code(text, "k", BEGIN, {0, 8}, ASSERTS)
+    assert found.unknown == "it calls functions that are not in its own code"
+
+
+def module_with(functions, variables=()):
+    """Return an ELF file of a kernel k that takes the addresses of functions and variables."""
+    names = [*functions, *variables]
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+    symbols, places = bytes(24), b""
+    for number, name in enumerate(names, 1):
+        at = strings.index(b"\0" + name.encode() + b"\0") + 1 if name else 0
+        kind = 1 if name in variables else 2 if name else 3
+        symbols += struct.pack("<IBBHQQ", at, 0x10 | kind, 0, 0, 0, 0)
+        places += struct.pack("<QQq", 8 * number, number << 32 | 2, 0)
+    info = struct.pack("<BBHIHH", 4, 0x0A, 8, 0, BEGIN, 16)
+    parts = {
+        "": b"", ".shstrtab": b"", ".strtab": strings, ".symtab": symbols,
+        ".rela.nv.constant4": places, ".text.k": bytes(16), ".nv.info.k": info,
+    }  # fmt: skip
+    parts[".shstrtab"] = b"".join(name.encode() + b"\0" for name in parts)
+    body, rows, at_name = b"", b"", 0
+    for name, content in parts.items():
+        rows += struct.pack(
+            "<IIQQQQIIQQ", at_name, 1, 0, 0, 64 + len(body), len(content), 0, 0, 1, 0
+        )
+        at_name += len(name) + 1
+        body += content
+    header = struct.pack(
+        "<16xHHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 0, 0, 64, len(parts), 1
+    )
+    return b"\x7fELF\x02\x01" + header[6:] + body + rows
+
+
+@pytest.mark.parametrize("functions", [(), ("__assertfail",), ("__assertfail", "mine"), ("",)])
+def test_the_functions_whose_addresses_a_module_takes(functions, tmp_path):
+    """A symbol without a name may be a function in a section of its own."""
+    path = tmp_path / "k.cubin"
+    path.write_bytes(module_with(functions, ("message",)))
+    module = read_module(path)
+    assert module.functions == frozenset(functions)
+    assert module.begin_of == {"k": BEGIN}
 
 
 def test_a_parameter_that_points_nowhere_known_is_no_pointer(text):
@@ -72,14 +137,16 @@ def test_a_kernel_that_is_not_in_the_module(text):
 
 def code_of(*lines):
     """Return what is found of a kernel of some instructions, with pointers at 0 and 8."""
+    return read_code(code_text(*lines), "k", BEGIN, {0, 8})
+
+
+def code_text(*lines):
+    """Return a kernel of some instructions as nvdisasm prints it."""
     rows = [
         f"{line}" if line.endswith(":") else f"        /*{16 * i:04x}*/    {line} ;"
         for i, line in enumerate(lines)
     ]
-    return read_code("\n".join(['\t.section\t.text.k,"ax"', *rows]), "k", BEGIN, {0, 8})
-
-
-A, B = "c[0x0][0x210]", "c[0x0][0x218]"
+    return "\n".join(['\t.section\t.text.k,"ax"', *rows])
 
 
 @pytest.mark.parametrize(
@@ -88,6 +155,9 @@ A, B = "c[0x0][0x210]", "c[0x0][0x218]"
         ([f"MOV R2, {A}", "STG.E [R2.64+0x10], R0"], {0}),
         ([f"LDC.64 R2, {B}", "IADD3 R2, P0, R9, R2, RZ", "STG.E [R2.64], R0"], {8}),
         ([f"ULDC.64 UR4, {A}", "STG.E [R7.U32+UR4], R0"], {0}),
+        (["SHF.L.U64.HI R7, R4, 0x2, R5", f"LDC.64 R8, {A}", "STG.E [R8.64], R0"], {0}),
+        ([f"LDC.64 R8, {A}", "SHF.R.S64 R7, R4, 0x2, R5", "STG.E [R8.64], R0"], {0}),
+        ([f"MOV R2, {A}", "UPLOP3.LUT UP0, UPT, UP0, UP1, UPT, 0x80, 0x0", "STG.E [R2.64], R0"], {0}),
         ([f"MOV R2, {A}", f"@P0 MOV R2, {B}", "STG.E [R2.64], R0"], {0, 8}),
         ([f"MOV R2, {A}", f"@PT MOV R2, {B}", "STG.E [R2.64], R0"], {8}),
         (["IMAD.WIDE R2, R5, 0x4, R4", f"MOV R6, {A}", "ATOMG.E.ADD PT, R9, [R6.64], R8"], {0}),

@@ -68,6 +68,15 @@ def pooled(x_ptr, out_ptr, n, wide: tl.constexpr):
 
 
 @triton.jit
+def checked(index_ptr, x_ptr, out_ptr, n, wide: tl.constexpr):
+    """Read where an index says, which is asserted to be below 100."""
+    at = tl.program_id(0) * wide + tl.arange(0, wide)
+    index = tl.load(index_ptr + at, at < n, other=0)
+    tl.device_assert((index >= 0) & (index < 100), "index out of bounds")
+    tl.store(out_ptr + at, tl.load(x_ptr + index, at < n), at < n)
+
+
+@triton.jit
 def of_rows(rows_ptr, out_ptr, n, wide: tl.constexpr):
     """Store through pointers that lie in memory."""
     at = tl.program_id(0) * wide + tl.arange(0, wide)
@@ -78,7 +87,7 @@ def of_rows(rows_ptr, out_ptr, n, wide: tl.constexpr):
 F = "*fp32"
 KERNELS = {
     normalised: (F, F, F, F), turned: (F, F), added: ("*i64", F, F), summed: (F, F),
-    pooled: (F, F), of_rows: ("*i64", F),
+    pooled: (F, F), checked: ("*i64", F, F), of_rows: ("*i64", F),
 }  # fmt: skip
 
 
@@ -88,7 +97,7 @@ def main(folder):
         types = dict(zip(names, [*pointers, "i32", "constexpr"], strict=True))
         whole = {(i,): [["tt.divisibility", 16]] for i in range(len(pointers))}
         source = ASTSource(kernel, types, {"wide": WIDE}, whole)
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"debug": True})
         (Path(folder) / f"{kernel.__name__}.cubin").write_bytes(made.asm["cubin"])
 
 
