@@ -866,6 +866,145 @@ def triton_kernels_with_tables_of_pointers():
 
 
 @program
+def triton_kernels_whose_functions_store():
+    """Each adds, in a function that it calls, to what all others add to."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit(noinline=True)
+    def put(to, i, value):
+        tl.store(to + i, tl.load(to + i) / 3 + value)
+
+    @triton.jit
+    def add(x, y, n, B: tl.constexpr):
+        i = tl.program_id(0) * B + tl.arange(0, B)
+        put(y, i, tl.sqrt_rn(tl.abs(tl.load(x + i, i < n))))
+
+    globals().update(put=put, add=add)
+    net, total = branches(), torch.zeros(16, 128, device="cuda")
+
+    def run(x):
+        for b in net:
+            add[(8,)](b(x), total, 2048, 256)
+        return total.clone()
+
+    fast = parallel(run, numbers(16, 128))
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)], [total])
+    return fast
+
+
+@program
+def triton_kernels_that_assert_what_an_index_is():
+    """One reads the row that an index names, which another may have been told to change."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit(debug=True)
+    def change(rows, x, to, B: tl.constexpr):
+        row = tl.load(rows + tl.program_id(0))
+        tl.device_assert((row >= 0) & (row < 16), "no such row")
+        i = tl.arange(0, B)
+        tl.atomic_add(to + 128 * row + i, tl.load(x + 128 * tl.program_id(0) + i))
+
+    globals()["change"] = change
+    net = branches()
+
+    def run(x, rows):
+        y = torch.zeros(16, 128, device="cuda")
+        found = []
+        for i, b in enumerate(net):
+            change[(8,)](rows[i], b(x), y, 128)
+            found.append(y[i] * 2)
+        return y, torch.stack(found)
+
+    rows = torch.arange(48).reshape(6, 8).cuda() % 16
+    fast = parallel(run, (numbers(16, 128), rows))
+    compare(fast, run, [(numbers(16, 128, seed=i), rows % (i + 1)) for i in range(3)])
+    return fast
+
+
+@program
+def compiled_code_that_looks_up_rows_and_normalises():
+    """Its kernels assert what indices are, and call functions for roots."""
+    tables = [nn.Embedding(16, 128).cuda().requires_grad_(False) for _ in range(6)]
+    norms = [nn.BatchNorm1d(128).cuda().eval().requires_grad_(False) for _ in range(6)]
+
+    def run(x, rows):
+        found = [n(x @ t(r).mT) for t, n, r in zip(tables, norms, rows, strict=True)]
+        return torch.cat(found, 1).relu(), sum(found).cos()
+
+    rows = torch.arange(768).reshape(6, 128).cuda() % 16
+    fast = parallel(run, (numbers(128, 128), rows), compile=True)
+    compare(fast, run, [(numbers(128, 128, seed=i), rows % (i + 1)) for i in range(3)])
+    return fast
+
+
+def of_a_module():
+    """Return what sets a module's constants and variable, and what reads them; one module."""
+    from cuda.bindings import driver, nvrtc
+
+    source = b"""
+    __constant__ float constants[128];
+    __device__ float variable[128];
+    extern "C" __global__ void write(const float* x) { variable[threadIdx.x] = x[threadIdx.x]; }
+    extern "C" __global__ void read(float* y) {
+        y[threadIdx.x] = variable[threadIdx.x] + 2 * constants[threadIdx.x];
+    }
+    """
+    numbers(1)
+    made = nvrtc.nvrtcCreateProgram(source, b"k.cu", 0, [], [])[1]
+    arch = "--gpu-architecture=sm_{}{}".format(*torch.cuda.get_device_capability())
+    need(not nvrtc.nvrtcCompileProgram(made, 1, [arch.encode()])[0], "it does not compile")
+    code = b" " * nvrtc.nvrtcGetCUBINSize(made)[1]
+    nvrtc.nvrtcGetCUBIN(made, code)
+    module = driver.cuModuleLoadData(code)[1]
+    held.append(module)
+    address = int(driver.cuModuleGetGlobal(module, b"constants")[1])
+
+    def launch(name, pointer):
+        import ctypes
+
+        kernel = driver.cuModuleGetFunction(module, name)[1]
+        stream = torch.cuda.current_stream().cuda_stream
+        arguments = ((pointer.data_ptr(),), (ctypes.c_void_p,))
+        done = driver.cuLaunchKernel(kernel, 1, 1, 1, 128, 1, 1, 0, stream, arguments, 0)
+        need(not done[0], f"{name} was not launched")
+
+    def set_constants(x):
+        stream = torch.cuda.current_stream().cuda_stream
+        need(not driver.cuMemcpyDtoDAsync(address, x.data_ptr(), 512, stream)[0], "no copy")
+
+    return launch, set_constants
+
+
+held = []
+
+
+@program
+def kernels_that_share_what_lies_in_their_module():
+    """One writes a variable, a copy sets constants, and the other reads both."""
+    launch, set_constants = of_a_module()
+    net = branches()
+
+    def run(x):
+        found = [torch.empty(128, device="cuda") for _ in net]
+        for b, y in zip(net, found, strict=True):
+            made = b(x)
+            launch(b"write", made[0])
+            set_constants(made[1])
+            launch(b"read", y)
+        return torch.stack(found)
+
+    try:
+        fast = parallel(run, numbers(16, 128))
+    except DepgraphError as error:
+        need("reaches memory of no tensor" in str(error), str(error))
+        return None
+    compare(fast, run, [(numbers(16, 128, seed=i),) for i in range(3)])
+    return fast
+
+
+@program
 def results_put_into_an_empty_view():
     net, whole = branches(4), torch.zeros(16, 128, device="cuda")
 
