@@ -35,8 +35,10 @@ from depgraph.torch.executed import (
 from depgraph.torch.operator_log import OperatorLog, addresses_of
 from depgraph.torch.values import (
     HOOKS_OF_TENSORS,
+    NOTHING,
     OF_COMPILER,
     SIMPLE,
+    attribute_of,
     bytes_in,
     copy_of,
     count_of,
@@ -49,7 +51,7 @@ from depgraph.torch.values import (
     state_of_generator,
 )
 
-ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
+ITEM, ATTRIBUTE, CALLED, EMPTY = "item", "attribute", "called", "empty"
 _MAPPINGS = dict, types.MappingProxyType
 _CACHE = type(functools.lru_cache(len))
 OF_MODULES = "_modules", "_parameters", "_buffers"
@@ -92,7 +94,9 @@ class Slot:
     """A place that holds an object."""
 
     owner: Any
-    kind: str  # `ITEM`, `ATTRIBUTE`, `CALLED`; "" where the owner cannot change what it holds
+    # `ITEM`, `ATTRIBUTE`, `CALLED`, `EMPTY` for an attribute that is not there yet; "" where the
+    # owner cannot change what it holds
+    kind: str
     key: Any
     value: Any
     path: str  # what a message calls it
@@ -105,6 +109,8 @@ class Slot:
             return item_of(self.owner, self.key)
         if self.kind == CALLED:
             return getattr(self.owner, self.key)()
+        if self.kind == EMPTY:
+            return attribute_of(self.owner, self.key)
         return getattr(self.owner, self.key) if self.kind == ATTRIBUTE else self.value
 
 
@@ -251,8 +257,10 @@ def _read_by(
 
 
 def _is_leaf(value: Any) -> bool:
-    if isinstance(value, SIMPLE):
+    if value is NOTHING:
         return True
+    if isinstance(value, SIMPLE):  # but for those of the user's, which may have attributes
+        return type(value) in SIMPLE or is_library(type(value).__module__)
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         return True
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
@@ -327,10 +335,8 @@ def _of_function(  # noqa: C901
     if executed.ran(function):
         yield (function, ATTRIBUTE, "__code__", code, path, True)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield (cell, ATTRIBUTE, "cell_contents", cell.cell_contents, name, True)
-        except ValueError:  # nothing is bound there yet
-            continue
+        bound = attribute_of(cell, "cell_contents")
+        yield (cell, EMPTY if bound is NOTHING else ATTRIBUTE, "cell_contents", bound, name, True)
     names = function.__globals__
     for name in sorted(globals_in(code) & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
@@ -398,9 +404,10 @@ def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found
             yield (mine, ITEM, key, value, f"{path}.{key}", key in wanted)
     for each in cls.__mro__:
         for key, value in vars(each).items():
-            if isinstance(value, types.MemberDescriptorType) and hasattr(owner, key):
-                there = getattr(owner, key)
-                yield (owner, ATTRIBUTE, key, there, f"{path}.{key}", key in wanted)
+            if isinstance(value, types.MemberDescriptorType):
+                there = attribute_of(owner, key)
+                kind = EMPTY if there is NOTHING else ATTRIBUTE
+                yield (owner, kind, key, there, f"{path}.{key}", key in wanted)
     yield from _classes_of(owner, cls.__mro__)
     if cls is _CACHE:  # what else holds objects out of sight may hold others next time
         referents = gc.get_referents(owner)

@@ -18,7 +18,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, held_by, leading_to
+from depgraph.torch.bindings import CALLED, EMPTY, ITEM, OF_MODULES, held_by, leading_to
 from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import (
     ASKED,
@@ -34,6 +34,7 @@ from depgraph.torch.unchanged import KeptWords, Versions, described, objects_as_
 from depgraph.torch.values import (
     OF_COMPILER,
     SIMPLE,
+    attribute_of,
     container_of,
     count_of,
     hooks_on,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
 _NO_OBJECTS = (
-    *SIMPLE, MethodType, CodeType, type, dict, list, tuple, set, frozenset,
+    *SIMPLE, MethodType, CodeType, type, dict, list, tuple, set, frozenset, object,
 )  # fmt: skip
 _WITH_ATTRIBUTES = FunctionType, ModuleType
 _GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
@@ -416,6 +417,8 @@ class _Look:
         owner, value = self.name_of(slot.owner), self.name_of(slot.value)
         if slot.kind == CALLED:
             where = f"{owner}.{slot.key}()"
+        elif slot.kind == EMPTY:
+            where = f"attribute_of({owner}, {slot.key!r})"
         elif slot.kind != ITEM:
             where = f"{owner}.{slot.key}"
         else:
@@ -436,6 +439,7 @@ class _Look:
             "addresses_of": addresses_of,
             "count_of": count_of,
             "item_of": item_of,
+            "attribute_of": attribute_of,
         }
         tests = "\n        and ".join(
             ["are_words_as_then()", "[*map(len, counted)] == sizes", *self._tests]

@@ -20,6 +20,7 @@ SIMPLE = (
 )  # fmt: skip
 OF_COMPILER = frozenset({"_compile_kwargs"})  # what torch.compile notes on a module, for itself
 HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
+NOTHING = object()  # what a slot or a cell holds that is empty
 _ABSENT = object()
 _CONTAINERS = OrderedDict, dict, list, tuple, set, frozenset, deque
 
@@ -58,6 +59,14 @@ def item_of(container: Any, key: Any) -> Any:
     if (found := kind.get(container, key, _ABSENT)) is _ABSENT:  # `[]` may make what is missing
         raise KeyError(key)
     return found
+
+
+def attribute_of(owner: Any, name: str) -> Any:
+    """Return what a slot of an object, or a cell, holds: `NOTHING` if it is empty."""
+    try:
+        return getattr(owner, name)
+    except (AttributeError, ValueError):
+        return NOTHING
 
 
 def copy_of(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import sys
 import types
 from collections import OrderedDict, defaultdict, namedtuple
@@ -68,6 +69,91 @@ def all_parameters_of_a_module():
     net = layers("a")["a"]
     new = {"weight": torch.ones(8, 8), "bias": torch.ones(8)}
     return net, lambda: setattr(net, "_parameters", new)
+
+
+class Pace(enum.Enum):
+    SLOW = 1
+
+    def __init__(self, number):
+        self.gain = number
+
+
+@case
+def an_attribute_of_an_enum():
+    pace = Pace.SLOW
+    pace.gain = 1.0
+    return lambda x: x * pace.gain, lambda: setattr(pace, "gain", 2.0)
+
+
+@case
+def an_attribute_that_an_enum_gets():
+    pace = Pace.SLOW
+    vars(pace).pop("more", None)
+    return lambda x: x * getattr(pace, "more", 3.0), lambda: setattr(pace, "more", 2.0)
+
+
+def marked(kind):
+    def make():
+        held = type("Marked", (kind,), {})()
+        held.gain = 1.0
+        return lambda x: x * held.gain, lambda: setattr(held, "gain", 2.0)
+
+    return make
+
+
+for _kind in (int, float, str, bytes, complex):
+    CASES[f"an attribute of what is a {_kind.__name__}, too"] = marked(_kind)
+
+
+@case
+def a_tensor_of_what_is_a_number_too():
+    held = type("Marked", (int,), {})(3)
+    held.gain = torch.ones(8)
+    return lambda x: x * held.gain, lambda: setattr(held, "gain", torch.zeros(8))
+
+
+@case
+def a_cell_that_nothing_was_bound_to():
+    def function(x):
+        try:
+            return x * gain
+        except NameError:
+            return x
+
+    def change():
+        nonlocal gain
+        gain = 2.0
+
+    if not CASES:
+        gain = 1.0
+    return function, change
+
+
+class Slotted:
+    __slots__ = ("gain", "unread")
+
+
+@case
+def a_slot_that_nothing_was_put_into():
+    held = Slotted()
+    return lambda x: x * getattr(held, "gain", 1.0), lambda: setattr(held, "gain", 2.0)
+
+
+@case
+def a_slot_of_a_base_that_nothing_was_put_into():
+    held = type("Derived", (Slotted,), {"__slots__": ()})()
+
+    def function(x):
+        return x * held.gain if hasattr(held, "gain") else x
+
+    return function, lambda: Slotted.gain.__set__(held, 2.0)
+
+
+@case
+def a_slot_that_is_emptied():
+    held = Slotted()
+    held.gain = 2.0
+    return lambda x: x * getattr(held, "gain", 1.0), lambda: delattr(held, "gain")
 
 
 class Adapted(nn.Module):
