@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,25 +41,13 @@ class PositionedRanges:
     first: NDArray[np.uint8]
     last: NDArray[np.uint8]  # sixteenths done with the last one here, rounded down
 
-    @classmethod
-    def reserve(cls, size: int) -> PositionedRanges:
-        """Return room for so many ranges."""
-        types: tuple[Any, ...] = np.int32, np.uint8, np.uint64, np.uint64, np.uint8, np.uint8
-        return cls(*(np.zeros(size, type_) for type_ in types))
-
-    def take(self, size: int) -> PositionedRanges:
-        """Return the first ranges."""
-        return PositionedRanges(*(getattr(self, f.name)[:size] for f in fields(self)))
-
 
 def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
     """Cut ranges where positions differ, join alike ones; earliest and latest count of a byte."""
-    empty = PositionedRanges.reserve(0)
-    columns = [
-        np.concatenate([getattr(piece, f.name) for piece in (empty, *pieces)])
+    block, kind, start, end, first, last = (
+        np.concatenate([getattr(piece, f.name) for piece in pieces])
         for f in fields(PositionedRanges)
-    ]
-    block, kind, start, end, first, last = columns
+    )
     group = 4 * block.astype(np.int64) + kind
     order = np.lexsort((start, group))
     group, start, end, first, last = (column[order] for column in (group, start, end, first, last))

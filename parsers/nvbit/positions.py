@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned
 from depgraph.errors import ModelError, TraceError
-from depgraph.parsers.nvbit import position_scanner_jit as scanner
+from depgraph.extraction.collect import MOST_BLOCKS, BlockNumbers
 from depgraph.parsers.nvbit.log import NvbitTrace
-from depgraph.parsers.nvbit.text import LaunchTable
+from depgraph.parsers.nvbit.text import scan_text
 from depgraph.parsers.scanning.inputs import TraceInput, whole_lines
-from depgraph.parsers.scanning.opcodes import OpcodeTable
-from depgraph.parsers.scanning.tables_jit import LANES
-from depgraph.parsers.scanning.text_jit import overlapping_words
-from depgraph.trace.records import Ranges, Trace
+from depgraph.parsers.scanning.tables_jit import WARPS
+from depgraph.parsers.scanning.touch_table import WarpTouches
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
-    from depgraph.system.arrays import Text
+    from depgraph.system.arrays import Blocks
+    from depgraph.trace.records import BlockTouches, Trace
 
-_PART_BYTES = 32 << 20
-_RANGES = 1 << 21
+    PerWarp = NDArray[np.int64]  # [n_blocks, WARPS]: accesses
+
+_PART_BYTES = 16 << 20
 _ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines
 
 
@@ -34,65 +35,56 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
     items = [TraceInput(path) for path in trace.sources.paths]
     if any(trace.dialect(item).rewrite is not None for item in items):
         raise ModelError("--positions reads logs as NVBit 1.5 and later write them")
+    if len({(k.context, k.trace_id) for k in extraction.kernels}) < len(extraction.kernels):
+        raise ModelError(
+            "--positions: launch ids start again, as if of another process; give the log of one "
+            "process"
+        )
     with trace.sources.unchanged():
         for offset in _ID_OFFSETS:
-            reader = _Reader(items, extraction, offset)
-            for _ in reader.scan(0):
-                pass
-            if (reader.seen.sum(axis=1) == extraction.counts.accesses).all():
-                reader.totals, reader.seen = reader.seen, np.zeros_like(reader.seen)
-                return join_positioned(list(reader.scan(STEPS)))
+            totals = np.zeros((extraction.graph.n_blocks, WARPS), np.int64)
+            for touches, block, warps, _ in _read(trace, items, extraction, offset):
+                _count(totals, touches, block, warps)
+            if (totals.sum(axis=1) == extraction.counts.accesses).all():
+                return join_positioned(list(_placed(trace, items, extraction, offset, totals)))
         raise TraceError(trace.name, "its accesses were counted differently on a second reading")
 
 
-class _Reader:
-    def __init__(self, items: list[TraceInput], extraction: Extraction, offset: int) -> None:
-        graph = extraction.graph
-        self._items = items
-        launches = LaunchTable()
-        grid = np.ones((graph.n_operations, 3), np.int64)
-        for kernel in extraction.kernels:
-            grid[kernel.operation] = kernel.grid
-            identifier = (kernel.trace_id or 0) - offset
-            if not launches.enter(kernel.context, identifier, kernel.operation):
-                raise ModelError(
-                    "--positions: launch ids start again, as if of another process; give the log "
-                    "of one process"
+def _read(
+    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction, offset: int
+) -> Iterator[tuple[BlockTouches, Blocks, NDArray[np.int32], NDArray[np.int32]]]:
+    """Yield what warps touch part by part, block (or -1) and warp of each row, and ordinals."""
+    first, end = extraction.metadata["options"]["kernels"] or (None, None)
+    numbers = BlockNumbers(trace, (first, end), MOST_BLOCKS)
+    for item in items:
+        with item.open() as stream:
+            for buffer in whole_lines(stream, _PART_BYTES):
+                table = WarpTouches()
+                part = scan_text(
+                    buffer.text, 0, buffer.size, path=item.name, id_offset=offset, touches=table
                 )
-        self._program = scanner.Program(launches.arrays, graph.first_block, grid)
-        self._opcodes = OpcodeTable()
-        self.seen = np.zeros((graph.n_blocks, scanner.WARPS), np.int32)
-        self.totals = self.seen
+                buffer.release()
+                block, _ = numbers.blocks_of_rows(part, numbers.add(part))
+                yield part.touches, block, table.warps, table.arrays.ordinals
 
-    def scan(self, steps: int) -> Iterator[PositionedRanges]:
-        """Scan the log once and yield ranges, joined part by part."""
-        for item in self._items:
-            with item.open() as stream:
-                for buffer in whole_lines(stream, _PART_BYTES):
-                    yield from self._scan_text(buffer.text, buffer.size, steps, item.name)
-                    buffer.release()
 
-    def _scan_text(self, text: Text, end: int, steps: int, path: str) -> Iterator[PositionedRanges]:
-        words = overlapping_words(text)
-        position = 0
-        out = PositionedRanges.reserve(_RANGES)
-        ranges = Ranges(out.block, out.kind, out.start, out.end)
-        positioned = scanner.Positioned(ranges, out.first, out.last)
-        warps = scanner.Warps(steps, self.seen, self.totals)
-        lanes = np.zeros(LANES, np.uint64)
-        state = np.full(scanner.STATE_SIZE, -1, np.int64)
-        state[scanner.N_RANGES] = 0
-        while True:
-            with np.errstate(over="ignore"):
-                status, position, detail = scanner.scan_positions(
-                    text, words, position, end,
-                    self._opcodes.arrays, self._program, warps, positioned, state, lanes,
-                )  # fmt: skip
-                if status == scanner.NEW_OPCODE:
-                    self._opcodes.add(words, detail, path, "mem_trace output")
-                    continue
-            if used := int(state[scanner.N_RANGES]):
-                yield join_positioned([out.take(used)])
-                state[scanner.N_RANGES] = 0
-            if status == scanner.DONE:
-                return
+def _count(counts: PerWarp, touches: BlockTouches, block: Blocks, warps: NDArray[np.int32]) -> None:
+    known = block >= 0
+    np.add.at(counts, (block[known], warps[known]), touches.accesses[known])
+
+
+def _placed(
+    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction, offset: int, totals: PerWarp
+) -> Iterator[PositionedRanges]:
+    """Yield ranges with their positions, joined part by part."""
+    seen = np.zeros_like(totals)
+    for touches, block, warps, ordinals in _read(trace, items, extraction, offset):
+        chosen = np.flatnonzero(block[touches.row] >= 0)
+        row = touches.row[chosen]
+        ordinal = seen[block[row], warps[row]] + ordinals[chosen]
+        total = totals[block[row], warps[row]]
+        columns = (column[chosen] for column in (touches.kind, touches.start, touches.end))
+        first, last = -(-STEPS * ordinal // total), STEPS * (ordinal + 1) // total
+        ranges = block[row], *columns, first.astype(np.uint8), last.astype(np.uint8)
+        yield join_positioned([PositionedRanges(*ranges)])
+        _count(seen, touches, block, warps)

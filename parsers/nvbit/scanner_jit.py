@@ -16,6 +16,7 @@ from depgraph.parsers.scanning.tables_jit import (
     IGNORE,
     LANES,
     SHARED_WINDOW_END,
+    WARPS,
     add_lanes,
     find_opcode,
     largest_of,
@@ -105,6 +106,7 @@ class Access(NamedTuple):
     context: np.uint64
     identifier: np.int64  # of the launch
     cta: np.int64  # coordinates as `read_coordinates` packs them
+    warp: np.int64
     at_opcode: np.int64  # where the opcode starts; -1 if the line is no access line
     slot: np.int64  # of the opcode; negative if it is not in the table
     at_lanes: np.int64  # where the addresses start, if there are any
@@ -186,10 +188,10 @@ def find_launch(launches, context, identifier):
 def parse_access_head(text, words, position, end):
     """Decode an access line from behind its context up to its opcode.
 
-    Returns (launch id, packed block coordinates, opcode position); the position is -1 if the
+    Returns (launch id, packed block coordinates, warp, opcode position); the position is -1 if the
     line is no access line.
     """
-    bad = (np.int64(-1), np.int64(-1), np.int64(-1))
+    bad = (np.int64(-1), np.int64(-1), np.int64(-1), np.int64(-1))
     if position + 8 <= end and words[position] == _SM_ID:
         _, position = parse_decimal(text, position + 9)
     if position + 18 > end or words[position] != _GRID_1 or words[position + 8] != _GRID_2:
@@ -203,7 +205,7 @@ def parse_access_head(text, words, position, end):
     warp, position = parse_decimal(text, position + 8)
     if warp < 0 or position + 3 > end or text[position] != SPACE or text[position + 1] != MINUS:
         return bad
-    return identifier, cta, np.int64(position + 3)
+    return identifier, cta, warp, np.int64(position + 3)
 
 
 @compiled_helper
@@ -215,19 +217,19 @@ def is_marked(words, position):
 @compiled_helper
 def read_access(text, words, position, end, opcode_words):
     """Decode the access line that may stand at `position`, up to its addresses."""
-    identifier = cta = at_opcode = slot = np.int64(-1)
+    identifier = cta = warp = at_opcode = slot = np.int64(-1)
     at_lanes = np.int64(position)
     high, bad = parse_hex8(words[position + 16])
     low, bad_low = parse_hex8(words[position + 24])
     if is_marked(words, position) and bad | bad_low == _ZERO:
-        identifier, cta, at_opcode = parse_access_head(text, words, position + 32, end)
+        identifier, cta, warp, at_opcode = parse_access_head(text, words, position + 32, end)
     if at_opcode >= 0:
         slot, length = find_opcode(words, at_opcode, opcode_words)
         at_lanes = at_opcode + length + 3
         is_word = text[at_opcode] >= _LETTER_A and text[at_opcode] <= _LETTER_Z
         if not is_word or length == 0 or at_lanes > end or text[at_lanes - 2] != MINUS:
             at_opcode = np.int64(-1)
-    return Access((high << np.uint64(32)) | low, identifier, cta, at_opcode, slot, at_lanes)
+    return Access((high << np.uint64(32)) | low, identifier, cta, warp, at_opcode, slot, at_lanes)
 
 
 @compiled_helper
@@ -318,11 +320,15 @@ def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
         return
     if largest == _ZERO:
         counters[ZERO_LINES] += 1
+    before = touches.sizes[1]
+    touches.sizes[1] = add_lanes(
+        touches.ranges, before, row, meaning, lanes, count, opcodes.width[slot]
+    )
+    if touches.ordinals.shape[0] > 0:
+        for i in range(before, touches.sizes[1]):
+            touches.ordinals[i] = touches.rows.accesses[row]
     touches.rows.instructions[row] += 1
     touches.rows.accesses[row] += 1
-    touches.sizes[1] = add_lanes(
-        touches.ranges, touches.sizes[1], row, meaning, lanes, count, opcodes.width[slot]
-    )
 
 
 @compiled_scanner(2)
@@ -355,7 +361,10 @@ def scan_lines(text, words, position, end, opcodes, launches, touches, counters,
         at_launch = find_launch(launches, access.context, access.identifier)
         if at_launch < 0:
             return NEW_LAUNCH_KEY, position, access.identifier
-        row = take_row(touches.rows, touches.sizes, launches.index[at_launch], access.cta)
+        launch = np.int64(launches.index[at_launch])
+        if touches.ordinals.shape[0] > 0:
+            launch = WARPS * launch + access.warp % WARPS
+        row = take_row(touches.rows, touches.sizes, launch, access.cta)
         if row < 0:
             return ROWS_FULL, position, np.int64(0)
         if touches.sizes[1] + MAX_RANGES_PER_LINE > touches.ranges.row.shape[0]:

@@ -172,11 +172,14 @@ def scan_text(
     path: str,
     id_offset: int = 0,
     overflow: Overflow | None = None,
+    touches: TouchTable | None = None,  # an empty one to be filled
 ) -> ScannedPart:
     """Scan ``text[begin:end]``, from the start of a line to behind the end of one."""
-    opcodes, touches, lanes = _workspace.opcodes, _workspace.touches, _workspace.lanes
+    opcodes, lanes = _workspace.opcodes, _workspace.lanes
     opcodes.clear_counts()
-    touches.clear(overflow)
+    if touches is None:
+        touches = _workspace.touches
+        touches.clear(overflow)
     words = overlapping_words(text)
     part = ScannedPart(bytes=end - begin)
     launches = LaunchTable()

@@ -29,6 +29,7 @@ ORDERED_READ = 5  # a load that is ordered with other blocks (volatile, acquire,
 _ZERO = np.uint64(0)
 
 LANES = 32
+WARPS = 32  # of a block at most
 
 # Shared-memory offsets are below the 256 KiB window; global addresses never are.
 SHARED_WINDOW_END = np.uint64(1 << 20)
@@ -111,6 +112,8 @@ class Touches(NamedTuple):
     rows: Rows
     ranges: Ranges
     sizes: NDArray[np.int64]
+    # By which access of its row each range is touched; empty unless a row is to stand for a warp.
+    ordinals: NDArray[np.int32]
 
 
 @compiled_within

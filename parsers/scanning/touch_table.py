@@ -1,11 +1,13 @@
 """What a scanner fills: the blocks it met and the bytes they touched, in arrays that grow."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from depgraph.footprint.ranges_jit import join_ranges
-from depgraph.parsers.scanning.tables_jit import Rows, Touches, enter_rows, take_row
+from depgraph.parsers.scanning.tables_jit import WARPS, Rows, Touches, enter_rows, take_row
 from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
 from depgraph.trace.records import BlockTouches, Overflow, Ranges
 
@@ -27,7 +29,8 @@ class TouchTable:
 
     def __init__(self, overflow: Overflow | None = None) -> None:
         # As the scanner sees it:
-        self.arrays = Touches(_new_rows(_ROWS), _new_ranges(_RANGES), np.zeros(2, np.int64))
+        ranges, none = _new_ranges(_RANGES), np.zeros(0, np.int32)
+        self.arrays = Touches(_new_rows(_ROWS), ranges, np.zeros(2, np.int64), none)
         self._limit(overflow)
 
     def _limit(self, overflow: Overflow | None) -> None:
@@ -117,6 +120,36 @@ class TouchTable:
             rows.instructions[:n_rows].copy(),
             *self._joined(),
         )
+
+
+class WarpTouches(TouchTable):
+    """A row for each warp, and all that its accesses touch, one after another, nothing joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrays = self.arrays._replace(ordinals=np.zeros(_RANGES, np.int32))
+
+    def make_room(self, ranges: int = 1) -> None:
+        """Make room for so many more ranges."""
+        used, old = int(self.arrays.sizes[1]), self.arrays
+        more = np.zeros(max(ranges, len(old.ordinals)), np.int32)
+        ordinals = np.concatenate([old.ordinals, more])
+        self.arrays = old._replace(ranges=_new_ranges(len(ordinals)), ordinals=ordinals)
+        self._put(old.ranges, used)
+
+    def _joined(self) -> Ranges:
+        used = int(self.arrays.sizes[1])
+        return Ranges(*(column[:used] for column in self.arrays.ranges))  # type: ignore[call-arg]
+
+    def touches(self) -> BlockTouches:
+        """Return rows and ranges as the core takes them; rows of one block are several."""
+        of_warps = super().touches()
+        return replace(of_warps, launch=of_warps.launch // WARPS)
+
+    @property
+    def warps(self) -> NDArray[np.int32]:
+        """The warp of each row."""
+        return self.arrays.rows.launch[: int(self.arrays.sizes[0])] % WARPS
 
 
 def _new_rows(capacity: int) -> Rows:

@@ -89,9 +89,9 @@ def test_parse_access_head(identifier, block, warp, has_sm):
     text, words = buffer(head + b"LDG.E - ")
     found = scanner.parse_access_head(text, words, 0, len(head) + 8)
     if y < 65_536 and z < 65_536:
-        assert found == (identifier, x | y << 31 | z << 47, len(head))
+        assert found == (identifier, x | y << 31 | z << 47, warp, len(head))
     else:
-        assert found[2] == -1
+        assert found[3] == -1
 
 
 @given(st.data())
@@ -99,7 +99,7 @@ def test_parse_access_head_refuses_a_cut_one(data):
     head = b" - grid_launch_id 3 - CTA 1,2,3 - warp 0 - "
     cut = data.draw(st.integers(0, len(head) - 4))
     text, words = buffer(head[:cut])
-    assert scanner.parse_access_head(text, words, 0, cut)[2] == -1
+    assert scanner.parse_access_head(text, words, 0, cut)[3] == -1
 
 
 @pytest.mark.parametrize(
