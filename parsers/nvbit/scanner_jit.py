@@ -175,7 +175,7 @@ def note_damaged(counters, kind):
 def find_launch(launches, context, identifier):
     """Return the slot of a launch key, or -1 - slot where it is to be entered."""
     slots = launches.index.shape[0]
-    mixed = (context ^ (np.uint64(identifier) * HASH_FACTOR)) * HASH_FACTOR
+    mixed = (context ^ (np.uint64(np.int64(identifier)) * HASH_FACTOR)) * HASH_FACTOR
     slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
     while launches.index[slot] >= 0:
         if launches.identifier[slot] == identifier and launches.context[slot] == context:

@@ -15,6 +15,7 @@ from depgraph.errors import ModelError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.positions import read_positions
+from depgraph.parsers.nvbit.text import LaunchTable
 from depgraph.store.store import Store
 from depgraph.store.writer import write_store
 from depgraph.system.machine_code import MachineCode
@@ -118,6 +119,21 @@ def test_positions_keep_the_memory_of_contexts_apart(tmp_path):
     fine = with_positions(extraction, ranges).graph
     assert edges_of(fine) == [(0, 2, "WAW")]
     assert fine.space.tolist() == extraction.graph.space.tolist() == [0, 1, 0]
+
+
+def test_what_is_lost_on_the_first_reading_is_lost_on_the_second(tmp_path):
+    lost, kept = (access(0, 0, 0, "LDG.E", 0x7F0000001000 + 4096 * i) for i in range(2))
+    log = tmp_path / "trace.log"
+    log.write_text(lost + LAUNCH.format(name="one", id=0, blocks=1) + kept)  # out of order
+    trace = open_trace(log)
+    ranges = read_positions(trace, analyse(trace, jobs=1, allow_damaged=True))
+    assert (ranges.start.tolist(), ranges.last.tolist()) == ([0x7F0000002000], [STEPS])
+
+
+def test_launches_may_be_numbered_from_below_0():
+    table = LaunchTable()  # by ids of launch lines that count ahead of those of accesses
+    assert table.enter(0xABCD, -1, 0)
+    assert not table.enter(0xABCD, -1, 1)
 
 
 def test_positions_of_several_processes_are_refused(tmp_path):
