@@ -83,8 +83,16 @@ def _placed(
         row = touches.row[chosen]
         ordinal = seen[block[row], warps[row]] + ordinals[chosen]
         total = totals[block[row], warps[row]]
-        columns = (column[chosen] for column in (touches.kind, touches.start, touches.end))
-        first, last = -(-STEPS * ordinal // total), STEPS * (ordinal + 1) // total
-        ranges = block[row], *columns, first.astype(np.uint8), last.astype(np.uint8)
-        yield join_positioned([PositionedRanges(*ranges)])
+        yield join_positioned(
+            [
+                PositionedRanges(
+                    block=block[row],
+                    kind=touches.kind[chosen],
+                    start=touches.start[chosen],
+                    end=touches.end[chosen],
+                    first=(-(-STEPS * ordinal // total)).astype(np.uint8),
+                    last=(STEPS * (ordinal + 1) // total).astype(np.uint8),
+                )
+            ]
+        )
         _count(seen, touches, block, warps)

@@ -139,7 +139,8 @@ class WarpTouches(TouchTable):
 
     def _joined(self) -> Ranges:
         used = int(self.arrays.sizes[1])
-        return Ranges(*(column[:used] for column in self.arrays.ranges))  # type: ignore[call-arg]
+        columns: list[Any] = [column[:used] for column in self.arrays.ranges]
+        return Ranges(*columns)
 
     def touches(self) -> BlockTouches:
         """Return rows and ranges as the core takes them; rows of one block are several."""
