@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from depgraph.system.arrays import Blocks
     from depgraph.trace.records import BlockTouches, Trace
 
-    PerWarp = NDArray[np.int64]  # [n_blocks, WARPS]: accesses
+    PerWarp = NDArray[np.int32]  # [n_blocks, WARPS]: accesses
 
 _PART_BYTES = 16 << 20
 _ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines
@@ -42,7 +42,7 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
         )
     with trace.sources.unchanged():
         for offset in _ID_OFFSETS:
-            totals = np.zeros((extraction.graph.n_blocks, WARPS), np.int64)
+            totals = np.zeros((extraction.graph.n_blocks, WARPS), np.int32)
             for touches, block, warps, _ in _read(trace, items, extraction, offset):
                 _count(totals, touches, block, warps)
             if (totals.sum(axis=1) == extraction.counts.accesses).all():
@@ -81,7 +81,7 @@ def _placed(
     for touches, block, warps, ordinals in _read(trace, items, extraction, offset):
         chosen = np.flatnonzero(block[touches.row] >= 0)
         row = touches.row[chosen]
-        ordinal = seen[block[row], warps[row]] + ordinals[chosen]
+        ordinal = seen[block[row], warps[row]].astype(np.int64) + ordinals[chosen]
         total = totals[block[row], warps[row]]
         yield join_positioned(
             [
