@@ -157,7 +157,10 @@ def code_text(*lines):
         ([f"ULDC.64 UR4, {A}", "STG.E [R7.U32+UR4], R0"], {0}),
         (["SHF.L.U64.HI R7, R4, 0x2, R5", f"LDC.64 R8, {A}", "STG.E [R8.64], R0"], {0}),
         ([f"LDC.64 R8, {A}", "SHF.R.S64 R7, R4, 0x2, R5", "STG.E [R8.64], R0"], {0}),
-        ([f"MOV R2, {A}", "UPLOP3.LUT UP0, UPT, UP0, UP1, UPT, 0x80, 0x0", "STG.E [R2.64], R0"], {0}),
+        (
+            [f"MOV R2, {A}", "UPLOP3.LUT UP0, UPT, UP0, UP1, UPT, 0x80, 0x0", "STG.E [R2.64], R0"],
+            {0},
+        ),
         ([f"MOV R2, {A}", f"@P0 MOV R2, {B}", "STG.E [R2.64], R0"], {0, 8}),
         ([f"MOV R2, {A}", f"@PT MOV R2, {B}", "STG.E [R2.64], R0"], {8}),
         (["IMAD.WIDE R2, R5, 0x4, R4", f"MOV R6, {A}", "ATOMG.E.ADD PT, R9, [R6.64], R8"], {0}),

@@ -167,7 +167,8 @@ def test_graphs_of_its_own_are_left_out_and_the_rest_is_compiled_as_before(mode)
 def test_what_is_compiled_here_keeps_tensors_apart_and_runs_without_own_graphs():
     made = compiled(Net())
     config, usual = made.get_compiler_config(), torch.compile(Net()).get_compiler_config()
-    assert usual["allow_buffer_reuse"] and usual["inplace_buffers"]
+    assert usual["allow_buffer_reuse"]
+    assert usual["inplace_buffers"]
     assert config == {**usual, "allow_buffer_reuse": False, "inplace_buffers": False}
     assert without_own_graphs(made) is made
 
