@@ -22,7 +22,7 @@ import growth
 import large_input
 from figures import section
 from inputs import Options, options, parser
-from pages import replace_tables
+from pages import write_tables
 
 _PROGRAMS = {
     "extract_speed": extract_speed,
@@ -56,8 +56,7 @@ def main() -> None:
     with options(parsed) as chosen:
         tables = _tables(chosen, parsed.only)
     if parsed.write:
-        page = parsed.write.read_text(encoding="utf-8")
-        parsed.write.write_text(replace_tables(page, tables), encoding="utf-8")
+        write_tables(parsed.write, {"tables": tables})
 
 
 if __name__ == "__main__":

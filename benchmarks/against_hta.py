@@ -16,11 +16,12 @@ import json
 import os
 import subprocess
 import sys
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from figures import MIB, Figure, seconds
 from inputs import Options, main
-from measure import DEPGRAPH, Run, run, run_together
+from measure import DEPGRAPH, run, run_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,24 +71,20 @@ def _of_chain(chosen: Options, python: str, n: int) -> Iterator[Figure]:
         "HTA": [python, "-c", _HTA, profile, chosen.work],
     }
     runs = run_together(commands, chosen.work, repeat=min(chosen.repeat, 3))
-    ours, theirs = (min(runs[tool], key=_processor) for tool in commands)
+    ours, theirs = (min(runs[tool], key=attrgetter("processor")) for tool in commands)
     found = {
         "depgraph": float(json.loads(ours.output)["bounds"][0]["critical_path"]),
         "HTA": float(theirs.output.rsplit("critical path", 1)[1]),
     }
-    factor = _processor(theirs) / _processor(ours)
+    factor = theirs.processor / ours.processor
     for tool, one in (("depgraph", ours), ("HTA", theirs)):
         faster = f"; depgraph is {factor:.1f} times as fast" if tool == "HTA" else ""
         yield Figure(
             f"{tool}, critical path of {n:,} kernels in a chain",
-            f"{seconds(_processor(one))} of processors{faster}; peak {one.peak / MIB:.0f} MiB",
+            f"{seconds(one.processor)} of processors{faster}; peak {one.peak / MIB:.0f} MiB",
             f"{sum(times)} us",
             found[tool] == sum(times),
         )
-
-
-def _processor(one: Run) -> float:
-    return one.user + one.system
 
 
 def _events(times: Sequence[int]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from pages import replace_tables
+import pages
 
 _HEADS = (
     "program", "kernels", "replay as captured, us", "replay, us", "faster", "call as captured, us",
@@ -22,15 +22,16 @@ _HEADS = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table and what it comes to."""
-    lines = [f"| {' | '.join(_HEADS)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---|"]
-    lines += [
-        f"| {row['program']} | {row['kernels']} | {row['captured_measured_us']:.1f} | "
-        f"{row['applied_measured_us']:.1f} | {_of_replays(row):.2f}x | "
-        f"{row['plain_call_us']:.1f} | {row['call_us']:.1f} | {row['speedup']:.2f}x | "
-        f"{row['graph']} |"
+    cells = [
+        (
+            row["program"], row["kernels"], f"{row['captured_measured_us']:.1f}",
+            f"{row['applied_measured_us']:.1f}", f"{_of_replays(row):.2f}x",
+            f"{row['plain_call_us']:.1f}", f"{row['call_us']:.1f}", f"{row['speedup']:.2f}x",
+            row["graph"],
+        )
         for row in sorted(rows, key=lambda r: -_of_replays(r))
-    ]
-    return "\n".join([*_summary(rows), "", *lines, ""])
+    ]  # fmt: skip
+    return "\n".join([*_summary(rows), "", pages.table(_HEADS, "lrrrrrrrl", cells), ""])
 
 
 def _of_replays(row: dict[str, Any]) -> float:
@@ -55,12 +56,10 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="replace its table")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.rows.read_text(encoding="utf-8").splitlines()]
-    text = table(rows)
     if arguments.write is None:
-        print(text)
-        return
-    page = arguments.write.read_text(encoding="utf-8")
-    arguments.write.write_text(replace_tables(page, text, "applied"), encoding="utf-8")
+        print(table(rows))
+    else:
+        pages.write_tables(arguments.write, {"applied": table(rows)})
 
 
 if __name__ == "__main__":

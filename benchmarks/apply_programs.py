@@ -15,6 +15,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 import torch
@@ -147,14 +148,11 @@ def main() -> None:
     if arguments.check:
         sys.stdout.flush()
         os._exit(0)  # a graph without one of its edges may never end
-    product = 1.0
-    for row in rows:
-        product *= float(str(row["speedup"])) ** (1 / len(rows))
-    total = (
-        sum(int(str(row["edges_noticed"])) for row in rows),
-        sum(int(str(row["edges_drawn"])) for row in rows),
+    mean = geometric_mean([float(str(row["speedup"])) for row in rows] or [1.0])
+    noticed, drawn = (
+        sum(int(str(row[f"edges_{k}"])) for row in rows) for k in ("noticed", "drawn")
     )
-    print(f"geometric mean {product:.2f}x, missing edges noticed {total[0]} of {total[1]}")
+    print(f"geometric mean {mean:.2f}x, missing edges noticed {noticed} of {drawn}")
 
 
 if __name__ == "__main__":

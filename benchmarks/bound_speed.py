@@ -7,6 +7,7 @@ in all, which nobody could hold one by one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from figures import MIB, Figure, seconds
 from inputs import Options, main
 from measure import DEPGRAPH, median_wall, run_together
 
-from depgraph.footprint.footprints import stack_footprints
+from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES
-from depgraph.graph.program import BlockCounts, Extraction, Kernel
+from depgraph.graph.program import BlockCounts
 from depgraph.store.writer import write_store
 
 if TYPE_CHECKING:
@@ -62,14 +63,7 @@ def measure(chosen: Options) -> Iterator[Figure]:
 
 
 def local_graph(kernels: int, blocks: int) -> BlockGraph:
-    """Return a graph in which a block waits for the ten blocks around its place one kernel before.
-
-    Parameters
-    ----------
-    kernels : int
-    blocks : int
-        Of each kernel.
-    """
+    """Return kernels of so many blocks that wait for ten around their place one kernel before."""
     n = kernels * blocks
     target = np.arange(blocks, n, dtype=np.int32)
     near = np.arange(_NEIGHBOURS) - _NEIGHBOURS // 2
@@ -87,29 +81,13 @@ def local_graph(kernels: int, blocks: int) -> BlockGraph:
 
 
 def all_to_all_graph(kernels: int, blocks: int) -> BlockGraph:
-    """Return a graph of 10^10 edges for 200 kernels of 5000 blocks, fewer for fewer.
-
-    Parameters
-    ----------
-    kernels : int
-    blocks : int
-        Of each kernel.
-    """
+    """Return a graph of 10^10 edges for 200 kernels of 5000 blocks, fewer for fewer."""
     pairs = [(k - back, k) for back in (1, 2, 3) for k in range(back, kernels)]
     return kernel_graph(kernels, blocks, pairs[: -(-_EXPANDED // blocks**2)])
 
 
 def kernel_graph(kernels: int, blocks: int, pairs: list[tuple[int, int]]) -> BlockGraph:
-    """Return a graph in which every block of a kernel waits for all blocks of others.
-
-    Parameters
-    ----------
-    kernels : int
-    blocks : int
-        Of each kernel.
-    pairs : list of (int, int)
-        Kernels, the second waits for the first.
-    """
+    """Return kernels of so many blocks, all of which wait for all of others: source, target."""
     source, target = np.array(sorted(pairs, key=lambda pair: (pair[1], pair[0])), np.int32).T
     return _graph(
         kernels,
@@ -152,68 +130,26 @@ def _graph(
 
 
 def write_graph(graph: BlockGraph, path: Path) -> None:
-    """Write a store that holds a graph and kernels of 256 threads, but no footprints.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    path : Path
-    """
+    """Write a store that holds a graph and kernels of 256 threads, but no footprints."""
     assert graph.cost is not None  # noqa: S101
     instructions = graph.cost.astype(np.int64)
     nothing = np.zeros(graph.n_blocks, np.int64)
-    sizes = np.diff(graph.first_block).tolist()
+    described = [
+        WorkloadKernel(
+            f"kernel_{number}", (size, 1, 1), (256, 1, 1), registers=64, shared_bytes=0,
+            architecture=90,
+        )
+        for number, size in enumerate(np.diff(graph.first_block).tolist())
+    ]  # fmt: skip
+    about = {"format": "synthetic", "sources": []}
+    extraction = workload_extraction(described, [], unit="us", metadata=about)
     counted = np.add.reduceat(instructions, graph.first_block[:-1]).tolist()
     kernels = [
-        Kernel(
-            kernel=number,
-            operation=number,
-            name=f"kernel_{number}",
-            mangled_name=None,
-            trace_id=number,
-            grid_x=size,
-            grid_y=1,
-            grid_z=1,
-            block_x=256,
-            block_y=1,
-            block_z=1,
-            registers=64,
-            shared_bytes=0,
-            architecture=90,
-            stream=0,
-            context=1,
-            first_block=int(graph.first_block[number]),
-            blocks=size,
-            active_blocks=size,
-            accesses=counted[number],
-            instructions=counted[number],
-            read_bytes=0,
-            written_bytes=0,
-            shared_written_bytes=0,
-            untraced=None,
-        )
-        for number, size in enumerate(sizes)
+        replace(kernel, accesses=count, instructions=count)
+        for kernel, count in zip(extraction.kernels, counted, strict=True)
     ]
-    extraction = Extraction(
-        kernels=kernels,
-        copies=[],
-        counts=BlockCounts(instructions, instructions, nothing, nothing),
-        footprints=stack_footprints([]),
-        graph=graph,
-        metadata={
-            "format": "synthetic",
-            "sources": [],
-            "options": {"granularity": 1, "kinds": sorted(graph.kinds), "kernels": None},
-            "lines": 0,
-            "input_bytes": 0,
-            "opcodes": {},
-            "skipped": {},
-            "warnings": {},
-            "blind_spots": [],
-            "false_edges": None,
-        },
-    )
-    write_store(extraction, path)
+    counts = BlockCounts(instructions, instructions, nothing, nothing)
+    write_store(replace(extraction, kernels=kernels, counts=counts, graph=graph), path)
 
 
 if __name__ == "__main__":

@@ -32,27 +32,14 @@ WORD_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The footprints of a program.
-
-    Attributes
-    ----------
-    block : int32[n]
-    kernel : int32[n]
-        In program order.
-    kind : uint8[n]
-        `READ` or `WRITE`.
-    start, end : int64[n]
-        Byte range.
-    graph : BlockGraph
-        What depgraph found; only its blocks are used here.
-    """
+    """The footprints of a program: a row a byte range."""
 
     block: NDArray[np.int32]
-    kernel: NDArray[np.int32]
-    kind: NDArray[np.uint8]
+    kernel: NDArray[np.int32]  # in program order
+    kind: NDArray[np.uint8]  # `READ` or `WRITE`
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    graph: BlockGraph
+    graph: BlockGraph  # what depgraph found; only its blocks are used here
 
     @classmethod
     def of_store(cls, store: Store) -> Touched:
@@ -270,11 +257,9 @@ def by_duckdb(touched: Touched) -> Edges:
 
 
 def by_all_pairs(touched: Touched) -> Edges:
-    """Compare the lines of every block with those of every block of earlier kernels.
-
-    Written from the description of an earlier tool: Python sets, no account of kernels between the
-    two that write the line again.
-    """
+    """Compare the lines of every block with those of every block of earlier kernels."""
+    # Written from the description of an earlier tool: Python sets, no account of kernels between
+    # the two that write the line again.
     n_blocks = touched.graph.n_blocks
     lines: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in range(n_blocks)]
     rows = zip(

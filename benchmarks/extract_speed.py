@@ -156,11 +156,9 @@ def _cold(chosen: Options, toy: Sequence[str | Path]) -> Figure:
 
 
 def _package_without_cache(chosen: Options) -> Path:
-    """Copy the package to where numba can keep nothing, whoever runs this.
-
-    A plain file stands wherever a folder of compiled code would be made: unlike a folder
-    without write permission, that stops an administrator too.
-    """
+    """Copy the package to where numba can keep nothing, whoever runs this."""
+    # A plain file stands wherever a folder of compiled code would be made: unlike a folder without
+    # write permission, that stops an administrator too.
     copy = chosen.work / "checkout"
     for folder in ("depgraph", "cli", "parsers", "reports", "samples"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pages
 from measure import machine
 
 if TYPE_CHECKING:
@@ -16,26 +17,13 @@ MB = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of a table.
+    """One line of a table."""
 
-    Attributes
-    ----------
-    what : str
-        What was measured, on which input.
-    measured : str
-    target : str
-        Empty where there is none.
-    met : bool or None
-        None where there is no target.
-    cores : int or None
-        None for all there are.
-    """
-
-    what: str
+    what: str  # what was measured, on which input
     measured: str
-    target: str = ""
-    met: bool | None = None
-    cores: int | None = None
+    target: str = ""  # empty where there is none
+    met: bool | None = None  # None where there is no target
+    cores: int | None = None  # None for all there are
 
 
 def seconds(value: float) -> str:
@@ -52,13 +40,9 @@ def size(n_bytes: float) -> str:
 
 def table(figures: Iterable[Figure]) -> str:
     """Return figures as a Markdown table."""
-    lines = ["| what | cores | measured | target | |", "|---|---|---|---|---|"]
     verdicts = {None: "", True: "met", False: "**missed**"}
-    lines += [
-        f"| {f.what} | {f.cores or 'all'} | {f.measured} | {f.target} | {verdicts[f.met]} |"
-        for f in figures
-    ]
-    return "\n".join(lines)
+    rows = ((f.what, f.cores or "all", f.measured, f.target, verdicts[f.met]) for f in figures)
+    return pages.table(("what", "cores", "measured", "target", None), "lllll", rows)
 
 
 def section(title: str, figures: Iterable[Figure]) -> str:

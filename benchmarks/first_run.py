@@ -101,8 +101,8 @@ def _figure(name: str, command: Sequence[str | Path], chosen: Options) -> Figure
         first = run([*DEPGRAPH, *command, "-q"], chosen.work, cores=_CORES, environment=empty)
         later = run([*DEPGRAPH, *command, "-q"], chosen.work, cores=_CORES, environment=empty)
         wall.append(first.wall)
-        cpu.append(first.user + first.system)
-        ratio.append(cpu[-1] / (later.user + later.system))
+        cpu.append(first.processor)
+        ratio.append(cpu[-1] / later.processor)
     kept = len(list(cache.rglob("*.code")))
     took = statistics.median(wall)
     return Figure(

@@ -105,7 +105,7 @@ def _of_cores(chosen: Options, wanted: int) -> Iterator[Figure]:
             one = min(those, key=lambda each: each.wall)
             workers = counted(cores, way)
             what = f"`extract`, log of {size(large.stat().st_size)}, {workers}"
-            took = f"{seconds(one.wall)}, {seconds(_processor(one))} of processors"
+            took = f"{seconds(one.wall)}, {seconds(one.processor)} of processors"
             yield Figure(what, f"{took}; peak {one.peak / MIB:.0f} MiB a process", cores=cores)
     large.unlink()
 
@@ -166,19 +166,15 @@ def _least(command: list[str | Path], chosen: Options) -> Run:
     """Return the run that took least of the processor, after one that compiles."""
     run(command, chosen.work)
     runs = [run(command, chosen.work) for _ in range(min(chosen.repeat, 3))]
-    return min(runs, key=_processor)
-
-
-def _processor(one: Run) -> float:
-    return one.user + one.system
+    return min(runs, key=lambda one: one.processor)
 
 
 def _figures(command: str, points: Sequence[tuple[int, str, Run]]) -> Iterator[Figure]:
     """Yield each point but the first, which only says what starting takes, and its slope."""
-    start = _processor(points[0][2])
+    start = points[0][2].processor
     before: tuple[int, float] | None = None
     for n, what, one in points[1:]:
-        took = max(_processor(one) - start, 1e-3)
+        took = max(one.processor - start, 1e-3)
         slope = ""
         if before is not None:
             power = math.log(took / before[1]) / math.log(n / before[0])

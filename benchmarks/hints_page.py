@@ -11,20 +11,17 @@ only tells whether the page is that of the points. They are made by
 
 from __future__ import annotations
 
-import argparse
 import csv
 import lzma
 import re
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pages import replace_tables
+import pages
 
 from depgraph.analysis.hint_sweep import Curve, HintSweep, Point
-from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, house_style, save
+from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot
 from depgraph.reports.tables.hint_sweep_table import hint_sweep_report
 from depgraph.reports.tables.render import render
 
@@ -68,17 +65,15 @@ def sweep(sort: str) -> HintSweep:
 
 def by_sms(found: HintSweep) -> str:
     """Return a table of what each grain reaches without a filter, by the number of SMs."""
-    sizes = sorted({point.sms for point in found.points})
     names = ["exact edges", *(curve.name for curve in found.curves)]
-    lines = [
-        f"| SMs | {' | '.join(names)} | from KiB on |", "|---:" * (len(names) + 2) + "|",
-    ]  # fmt: skip
-    for size in sizes:
+    rows = []
+    for size in sorted({point.sms for point in found.points}):
         here = HintSweep.of([p for p in found.points if p.sms == size], {})
-        reached = [here.others[0].most, *(curve.most for curve in here.curves)]
+        most = [here.others[0].most, *(curve.most for curve in here.curves)]
         knees = ", ".join("-" if c.knee is None else f"{c.knee:.3g}" for c in here.curves)
-        lines.append(f"| {size:g} | {' | '.join(f'{most:.2f}x' for most in reached)} | {knees} |")
-    return "\n".join([*lines, ""])
+        rows.append((f"{size:g}", *(f"{each:.2f}x" for each in most), knees))
+    heads = ["SMs", *names, "from KiB on"]
+    return f"{pages.table(heads, 'r' * len(heads), rows)}\n"
 
 
 def tables(found: HintSweep) -> str:
@@ -144,20 +139,9 @@ def _said(curve: Curve, programs: int) -> str:
 
 def main() -> None:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    is_check = parser.parse_args().check
     ring, counting = sweep("ring"), sweep("counting")
-    page = PAGE.read_text(encoding="utf-8")
-    written = replace_tables(page, tables(ring), "ring")
-    written = replace_tables(written, by_sms(ring), "sms")
-    written = replace_tables(written, reached(counting), "counting")
-    if is_check:
-        sys.exit(written != page)
-    PAGE.write_text(written, encoding="utf-8")
-    with house_style(), tempfile.TemporaryDirectory() as folder:
-        save(figure(ring), Path(folder))
-        PAGE.with_suffix(".svg").write_bytes((Path(folder) / "hints.svg").read_bytes())
+    made = {"ring": tables(ring), "sms": by_sms(ring), "counting": reached(counting)}
+    pages.keep_page(__doc__.partition("\n")[0], PAGE, made, lambda: figure(ring))
 
 
 if __name__ == "__main__":

@@ -29,30 +29,14 @@ _ACCESS = re.compile(rb" grid_launch_id ([01]) - CTA .* - (?:LDG|STG)\.")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every program here can be told.
+    """What every program here can be told."""
 
-    Attributes
-    ----------
-    work : Path
-        Folder for intermediate files.
-    repeat : int
-        Counted rounds of each measurement.
-    cores : list of int
-        Numbers of processors to measure with.
-    quick : bool
-        Only the packaged sample, to see that the program works.
-    data : Path
-        Folder with ``nvbit/NAME.log.xz`` and ``accelsim/NAME``; need not exist.
-    logs : Path or None
-        Folder with ``NAME.log``, unpacked before.
-    """
-
-    work: Path
-    repeat: int
-    cores: list[int]
-    quick: bool
-    data: Path
-    logs: Path | None
+    work: Path  # folder for intermediate files
+    repeat: int  # counted rounds of each measurement
+    cores: list[int]  # numbers of processors to measure with
+    quick: bool  # only the packaged sample, to see that the program works
+    data: Path  # folder with ``nvbit/NAME.log.xz`` and ``accelsim/NAME``; need not exist
+    logs: Path | None  # folder with ``NAME.log``, unpacked before
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -123,15 +107,7 @@ def toy_log(chosen: Options) -> Path:
 
 
 def accelsim_trace(chosen: Options, name: str, n_bytes: int) -> Path | None:
-    """Return a folder with the kernels of an Accel-Sim trace, repeated to at least a size.
-
-    Parameters
-    ----------
-    chosen : Options
-    name : str
-    n_bytes : int
-        Of text, unpacked.
-    """
+    """Return a folder with the kernels of an Accel-Sim trace, repeated to at least a size."""
     folders = ROOT / "samples" / "accelsim" / name, chosen.data / "accelsim" / name
     source = next((folder for folder in folders if folder.is_dir()), None)
     if source is None:

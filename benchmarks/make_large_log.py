@@ -22,20 +22,7 @@ _LAUNCH = re.compile(rb" - LAUNCH - .* - grid launch id (\d+) ")
 
 
 def make_large_log(log: Path, output: Path, n_bytes: int) -> int:
-    """Repeat a log until it has at least a size; return the number of repetitions.
-
-    Parameters
-    ----------
-    log : Path
-        Plain, or packed with xz.
-    output : Path
-    n_bytes : int
-
-    Raises
-    ------
-    ValueError
-        If the log holds no launch.
-    """
+    """Repeat a log, plain or packed, until it has a size at least; return how often."""
     launches = _launches(log)
     repetitions = 0
     with output.open("wb") as target:

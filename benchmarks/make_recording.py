@@ -39,15 +39,7 @@ _KERNEL = {
 
 
 def make_recording(path: Path, layers: int = 12, tokens: int = 4096) -> int:
-    """Write the recording; return how many blocks its kernels have.
-
-    Parameters
-    ----------
-    path : Path
-    layers : int
-    tokens : int
-        Rows of the activations; a multiple of 128.
-    """
+    """Write the recording, of a multiple of 128 tokens; return how many blocks it has."""
     step = _Step(tokens)
     weights = [[step.weight(n) for n in (3, 1, 4, 4)] for _ in range(layers)]
     state = step.activation(1)

@@ -40,22 +40,11 @@ with open(report, "w") as file:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a command took.
+    """What one run of a command took."""
 
-    Attributes
-    ----------
-    wall, user, system : float
-        Seconds, from the start of the process to its exit.
-    peak : int
-        Bytes of memory that were resident at once, in the largest of its processes.
-    output, errors : str
-        What it wrote to standard output and standard error.
-    """
-
-    wall: float
-    user: float
-    system: float
-    peak: int
+    wall: float  # seconds, from the start of the process to its exit
+    processor: float  # seconds
+    peak: int  # bytes of memory that were resident at once, in the largest of its processes
     output: str
     errors: str
 
@@ -71,31 +60,13 @@ def available_cores() -> list[int]:
 
 def run(
     command: Sequence[str | Path],
-    work: Path,
+    work: Path,  # for the launcher's report
     *,
     cores: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    timeout: float | None = None,
+    environment: Mapping[str, str] | None = None,  # variables to add
+    timeout: float | None = None,  # seconds after which it is killed
 ) -> Run:
-    """Run a command from the checkout's folder and measure it.
-
-    Parameters
-    ----------
-    command : sequence of str or Path
-    work : Path
-        Folder for the launcher's report.
-    cores : int, optional
-        Let it use so many processors; default all.
-    environment : mapping, optional
-        Variables to add.
-    timeout : float, optional
-        Seconds after which it is killed.
-
-    Raises
-    ------
-    CommandFailedError
-        If it exits with a code other than 0, or is killed.
-    """
+    """Run a command from the checkout's folder, on some processors, and measure it."""
     report = work / "launcher.json"
     report.unlink(missing_ok=True)
     allowed = ",".join(map(str, available_cores()[:cores])) if cores else ""
@@ -121,7 +92,7 @@ def run(
     if code != 0:
         message = f"{' '.join(map(str, command))} ended with code {code}:\n{errors}"
         raise CommandFailedError(message)
-    return Run(wall, user, system, peak * 1024, output, errors)
+    return Run(wall, user + system, peak * 1024, output, errors)
 
 
 def _usual_environment() -> dict[str, str]:
@@ -136,19 +107,8 @@ def run_together(
     repeat: int,
     cores: int | None = None,
 ) -> dict[str, list[Run]]:
-    """Run several commands in turn, again and again, so that all meet the same machine.
-
-    The first round only warms the page cache and is not counted, unless one round is all.
-
-    Parameters
-    ----------
-    commands : mapping
-        By name.
-    work : Path
-    repeat : int
-        Rounds that count.
-    cores : int, optional
-    """
+    """Run several commands in turn, again and again, so that all meet the same machine."""
+    # The first round only warms the page cache and is not counted, unless one round is all.
     rounds: dict[str, list[Run]] = {name: [] for name in commands}
     uncounted = int(repeat > 1)
     for index in range(repeat + uncounted):

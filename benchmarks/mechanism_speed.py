@@ -12,10 +12,9 @@ import time
 
 import numpy as np
 
+from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import SmResources
-from depgraph.graph.builder import assemble
-from depgraph.graph.program import Kernel
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.scenario.scenario import Scenario
@@ -27,46 +26,23 @@ CLASSES = 32
 
 def chain(n_kernels: int, n_blocks: int) -> Scenario:
     """Return a program of kernels whose rows depend on the same rows of the kernel before."""
-    rows = n_blocks // ROW
-    kernels = np.arange(n_kernels)
-    n_sets = n_kernels * rows
-    n_joins = (n_kernels - 1) * rows
-    one_each = np.arange(n_joins + 1)
-    graph = assemble(
-        kernels.astype(np.int32),
-        np.arange(n_kernels + 1) * n_blocks,
-        (
-            np.repeat(kernels, rows).astype(np.int32),
-            np.arange(n_sets + 1) * ROW,
-            np.arange(n_kernels * n_blocks, dtype=np.int32),
-        ),
-        np.zeros(n_joins, np.uint8),
-        (one_each, np.arange(n_joins, dtype=np.int32)),
-        (one_each, np.arange(rows, n_sets, dtype=np.int32)),
-    )
+    grid = ROW, n_blocks // ROW, 1
+    kernels = [WorkloadKernel(f"kernel_{k % 10}", grid, (128, 1, 1)) for k in range(n_kernels)]
+    rows = [WorkloadDependence(k - 1, k, "row") for k in range(1, n_kernels)]
+    extraction = workload_extraction(kernels, rows, unit="us", metadata={})
     random = np.random.default_rng(0)
     of_class = np.stack([random.integers(1, 8, CLASSES) * size for size in (1, 8, 8192)], axis=1)
-    need = of_class[kernels % CLASSES]
+    need = of_class[np.arange(n_kernels) % CLASSES]
     capacity = np.array([32, 64, 65536])
     taken = SmResources(("slots", "warps", "registers"), capacity, need, need, load_gpu("H100 SXM"))
+    times = random.uniform(1, 2, extraction.graph.n_blocks)
     return Scenario(
-        graph=graph,
-        timing=Durations(random.uniform(1, 2, graph.n_blocks), "us", "random"),
+        graph=extraction.graph,
+        timing=Durations(times, "us", "random"),
         resources_of=lambda _: taken,
-        kernels=[_kernel(k, rows) for k in kernels.tolist()],
+        kernels=extraction.kernels,
         sms=132,
     )
-
-
-def _kernel(number: int, rows: int) -> Kernel:
-    blocks = ROW * rows
-    return Kernel(
-        kernel=number, operation=number, name=f"kernel_{number % 10}", mangled_name=None,
-        trace_id=None, grid_x=ROW, grid_y=rows, grid_z=1, block_x=128, block_y=1, block_z=1,
-        registers=None, shared_bytes=None, architecture=None, stream=0, context=0,
-        first_block=number * blocks, blocks=blocks, active_blocks=blocks, accesses=0,
-        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, untraced=None,
-    )  # fmt: skip
 
 
 def main() -> None:

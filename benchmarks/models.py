@@ -16,7 +16,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -25,10 +24,12 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from pages import replace_tables
+import pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from depgraph.reports.plots.style import Plot
 
 _MEASURE = "depgraph.samples.models.measure"
 _REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
@@ -147,8 +148,7 @@ def _coverage(rows: list[dict[str, Any]]) -> Iterator[str]:
         "what", "type", "batch", "models", "PyTorch captures", "end without an error",
         "re-edged", "plain graph is used", "calls, re-edged",
     )  # fmt: skip
-    yield f"| {' | '.join(heads)} |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    cells = []
     for kind, type_, batch in settings:
         own = [r for r in rows if (r["kind"], r["type"], r["batch"]) == (kind, type_, batch)]
         captured = [row for row in own if row.get("captured")]
@@ -160,11 +160,9 @@ def _coverage(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"{geometric_mean(r['plain_call_us'] / r['call_us'] for r in timed):.2f}x"
             if timed else "-"
         )  # fmt: skip
-        yield (
-            f"| {_NAMES[kind]} | {type_} | {batch} | {len(own)} | {len(captured)} | {share} | "
-            f"{len(edged)} | {len(well) - len(edged)} | {faster} |"
-        )
-    yield ""
+        counts = len(edged), len(well) - len(edged)
+        cells.append((_NAMES[kind], type_, batch, len(own), len(captured), share, *counts, faster))
+    yield f"{pages.table(heads, 'llrrrrrrr', cells)}\n"
 
 
 _NAMES = {"call": "calls", "step": "training steps", "compiled": "calls, the better of both"}
@@ -173,24 +171,21 @@ _NAMES = {"call": "calls", "step": "training steps", "compiled": "calls, the bet
 def _of_each(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what came of each model."""
     yield "## Every model\n"
-    heads = "model", "package", "what", "type", "batch", "nodes", "plain graph, us", "call, us"
-    yield f"| {' | '.join(heads)} | faster | graph, or why not |"
-    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|"
+    heads = (
+        "model", "package", "what", "type", "batch", "nodes", "plain graph, us", "call, us",
+        "faster", "graph, or why not",
+    )  # fmt: skip
+    cells = []
     for row in sorted(rows, key=lambda r: (r["kind"], r.get("package", ""), r["model"], r["type"])):
-        what = f"{row['model']} | {row.get('package', '')} | {_NAMES[row['kind']]} | {row['type']}"
+        numbers: tuple[str, ...] = ("-",) * 3
+        text = _INSTALLED.sub("", row.get("why", "")).replace("|", "\\|").replace("<", "&lt;")
         if "call_us" in row:
-            numbers = _times(row) if row["alone"] else "- | - | -"
-            yield f"| {what} | {row['batch']} | {row['nodes']} | {numbers} | {row['graph']} |"
-        else:
-            why = _INSTALLED.sub("", row["why"])
-            text = why.replace("|", "\\|").replace("<", "&lt;")
-            yield f"| {what} | {row['batch']} | - | - | - | - | {text} |"
-    yield ""
-
-
-def _times(row: dict[str, Any]) -> str:
-    before, after = row["plain_call_us"], row["call_us"]
-    return f"{before:.1f} | {after:.1f} | {before / after:.2f}x"
+            before, after, text = row["plain_call_us"], row["call_us"], row["graph"]
+            if row["alone"]:
+                numbers = f"{before:.1f}", f"{after:.1f}", f"{before / after:.2f}x"
+        what = row["model"], row.get("package", ""), _NAMES[row["kind"]], row["type"], row["batch"]
+        cells.append((*what, row.get("nodes", "-"), *numbers, text))
+    yield f"{pages.table(heads, 'llllrrrrrl', cells)}\n"
 
 
 def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -201,13 +196,11 @@ def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
     ways = list(dict.fromkeys(way for row in fullest for way in row["ways"]))
     yield "## Beside what others would use\n"
     yield "Microseconds a call; in brackets where the bits are not the model's own.\n"
-    yield f"| model | GPU | {' | '.join(ways)} |"
-    yield f"|---|---|{'---:|' * len(ways)}"
-    for row in sorted(rows, key=lambda r: r["model"]):
-        cells = [_cell(row["ways"].get(way, {})) for way in ways]
-        gpu = _GPU.sub("", row["gpu"])
-        yield f"| {row['model']} | {gpu} | {' | '.join(cells)} |"
-    yield ""
+    cells = [
+        (row["model"], _GPU.sub("", row["gpu"]), *(_cell(row["ways"].get(w, {})) for w in ways))
+        for row in sorted(rows, key=lambda r: r["model"])
+    ]
+    yield f"{pages.table(['model', 'GPU', *ways], 'll' + 'r' * len(ways), cells)}\n"
     yield from _compared(rows, ways)
 
 
@@ -225,7 +218,7 @@ def _best(row: dict[str, Any], ways: Sequence[str]) -> float | None:
 def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
     """Yield how much faster the better of ours is than each other way, and where it is not."""
     yield "The better of ours against each, geometric mean over the models that both run:\n"
-    yield "| | faster | behind on |\n|---|---:|---|"
+    cells = []
     others = {way: [way] for way in ways if way not in _OURS and not way.startswith("ours")}
     if len(set(_DRAWN[_COMPILED]) & set(others)) > 1:
         others[_COMPILED] = _DRAWN[_COMPILED]
@@ -234,8 +227,8 @@ def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
         known = [(model, its / mine) for model, mine, its in pairs if mine and its]
         if known:
             behind = ", ".join(model for model, factor in known if factor < _NOISE) or "none"
-            yield f"| {title} | {geometric_mean(f for _, f in known):.2f}x | {behind} |"
-    yield ""
+            cells.append((title, f"{geometric_mean(f for _, f in known):.2f}x", behind))
+    yield f"{pages.table((None, 'faster', 'behind on'), 'lrl', cells)}\n"
     for row in sorted(rows, key=lambda r: r["model"]):
         yield from _why_behind(row, [way for its_ways in others.values() for way in its_ways])
         for way, fact in row["ways"].items():
@@ -256,31 +249,28 @@ def _why_behind(row: dict[str, Any], others: Sequence[str]) -> Iterator[str]:
             yield f"- {row['model']}, {way}: {graph}; the rest are guards and copies"
 
 
-def _draw(rows: dict[Job, dict[str, Any]], page: Path) -> None:
-    """Draw beside the page how much faster than the plain graph each way calls the models."""
-    from depgraph.reports.plots.style import COLOURS, MARKERS, Plot, house_style, new_figure, save
+def _drawn(rows: dict[Job, dict[str, Any]], name: str) -> Plot:
+    """Draw how much faster than the plain graph each way calls the models."""
+    from depgraph.reports.plots.style import COLOURS, MARKERS, Plot, new_figure
 
     models = [row for row in rows.values() if "us" in row.get("ways", {}).get(_PLAIN_GRAPH, {})]
     models.sort(key=lambda row: (_best(row, _OURS) or inf) / row["ways"][_PLAIN_GRAPH]["us"])
-    with house_style(), tempfile.TemporaryDirectory() as folder:
-        figure = new_figure(1.0 + 0.2 * max(1, len(models)))
-        axes = figure.subplots()
-        for place, (title, ways) in enumerate(_DRAWN.items()):
-            known = [(y, us) for y, row in enumerate(models) if (us := _best(row, ways))]
-            axes.plot(
-                [models[y]["ways"][_PLAIN_GRAPH]["us"] / us for y, us in known],
-                [y for y, _ in known], MARKERS[place], label=title, color=COLOURS[1 + place],
-                zorder=3 - 0.1 * place, clip_on=False,
-            )  # fmt: skip
-        axes.grid(axis="y", linewidth=0.4)
-        axes.set_yticks(range(len(models)), [row["model"] for row in models])
-        axes.set_ylim(max(1, len(models)) - 0.5, -0.5)
-        axes.set_xlabel("calls, times as fast as a plain CUDA graph")
-        axes.axvline(1, color="grey", linewidth=0.6)
-        figure.legend(loc="outside upper center", ncols=2)
-        save(Plot(page.stem, "Calls of public models", "", "", figure), Path(folder))
-        made = Path(folder) / f"{page.stem}.svg"
-        page.with_suffix(".svg").write_bytes(made.read_bytes())
+    figure = new_figure(1.0 + 0.2 * max(1, len(models)))
+    axes = figure.subplots()
+    for place, (title, ways) in enumerate(_DRAWN.items()):
+        known = [(y, us) for y, row in enumerate(models) if (us := _best(row, ways))]
+        axes.plot(
+            [models[y]["ways"][_PLAIN_GRAPH]["us"] / us for y, us in known],
+            [y for y, _ in known], MARKERS[place], label=title, color=COLOURS[1 + place],
+            zorder=3 - 0.1 * place, clip_on=False,
+        )  # fmt: skip
+    axes.grid(axis="y", linewidth=0.4)
+    axes.set_yticks(range(len(models)), [row["model"] for row in models])
+    axes.set_ylim(max(1, len(models)) - 0.5, -0.5)
+    axes.set_xlabel("calls, times as fast as a plain CUDA graph")
+    axes.axvline(1, color="grey", linewidth=0.6)
+    figure.legend(loc="outside upper center", ncols=2)
+    return Plot(name, "Calls of public models", "", "", figure)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -300,10 +290,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=[])
     chosen = parser.parse_args(words)
     if chosen.write is not None:
-        page = chosen.write.read_text(encoding="utf-8")
         rows = read_rows(*chosen.rows)
-        chosen.write.write_text(replace_tables(page, tables(rows)), encoding="utf-8")
-        _draw(rows, chosen.write)
+        pages.write_tables(chosen.write, {"tables": tables(rows)})
+        pages.draw_beside(chosen.write, lambda: _drawn(rows, chosen.write.stem))
         return
     done = read_rows(*chosen.rows)
     ends = time.monotonic() + 60 * chosen.minutes

@@ -6,16 +6,13 @@ are those of `recorded.json` and `launching.json` there.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pages import replace_tables
+import pages
 
-from depgraph.reports.plots.style import Plot, house_style, label_rows, save
+from depgraph.reports.plots.style import Plot, label_rows
 from depgraph.samples.suite import summaries
 
 ROOT = Path(__file__).parents[1]
@@ -24,52 +21,55 @@ LOW, HIGH = 3, 7  # of ten levels
 MECHANISMS = ("cuda-graph", "pdl", "mega(task)", "acs-sw", "acs-hw", "dataflow (oldest-first)")
 ACS_MEAN, ACS_MOST = 1.56, 2.19  # arXiv:2401.12377, abstract
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Row = dict[str, Any]
 
 
 def table(rows: list[Row]) -> str:
     """Return a line for each program, and geometric means."""
-    names = [name.partition(" ")[0] for name in MECHANISMS]
-    lines = [
-        "| program | kernels | low | high | upper bound | RAW only | "
-        + " | ".join(f"`{name}`" for name in names) + " |",
-        "|---|---:|---:|---:|---:|---:|" + "---:|" * len(names),
-    ]  # fmt: skip
-    columns = []
+    names = [f"`{name.partition(' ')[0]}`" for name in MECHANISMS]
+    heads = ["program", "kernels", "low", "high", "upper bound", "RAW only", *names]
+    cells, columns = [], []
     for row in rows:
         levels = row["levels"]
         numbers = [row["upper_bound"], row["upper_bound_raw_only"]]
         numbers += [row["speedups"][name] for name in MECHANISMS]
         columns.append(numbers)
-        shares = f"{sum(levels[:LOW]):.0%} | {sum(levels[HIGH:]):.0%}"
-        factors = " | ".join(f"{number:.2f}x" for number in numbers)
-        lines.append(f"| {row['name']} | {row['kernels']} | {shares} | {factors} |")
+        shares = f"{sum(levels[:LOW]):.0%}", f"{sum(levels[HIGH:]):.0%}"
+        cells.append([row["name"], row["kernels"], *shares, *factors(numbers)])
     means = map(geometric_mean, zip(*columns, strict=True))
-    lines.append("| geometric mean | | | | " + " | ".join(f"{m:.2f}x" for m in means) + " |")
     predicted = (geometric_mean([row["predicted"][name] for row in rows]) for name in MECHANISMS)
-    lines.append(
-        "| with contention | | | | | | " + " | ".join(f"{m:.2f}x" for m in predicted) + " |"
-    )
-    return "\n".join([*lines, ""])
+    cells += [
+        ["geometric mean", *[None] * 3, *factors(means)],
+        ["with contention", *[None] * 5, *factors(predicted)],
+    ]
+    return _set(heads, cells)
+
+
+def factors(numbers: Iterable[float]) -> list[str]:
+    """Show speedups."""
+    return [f"{number:.2f}x" for number in numbers]
+
+
+def _set(heads: list[str], cells: list[list[Any]]) -> str:
+    return f"{pages.table(heads, 'l' + 'r' * (len(heads) - 1), cells)}\n"
 
 
 def launching_table(rows: list[Row]) -> str:
     """Return a line for each program that launches kernels from the device, over no launches."""
     names = list(rows[0]["cycles"])[1:]
-    shown = " | ".join(f"`{name}`" for name in names)
-    lines = [
-        f"| program | kernels | launches | {shown} | best T | made by it | by `spawn` |",
-        "|---|---:|---:|" + "---:|" * (len(names) + 3),
-    ]
-    columns = []
+    heads = ["program", "kernels", "launches", *(f"`{name}`" for name in names)]
+    cells, columns = [], []
     for row in rows:
         gains = [row["cycles"]["flat"] / row["cycles"][name] for name in names]
         columns.append(gains)
-        shown = " | ".join(f"{gain:.2f}x" for gain in gains)
-        made = f"{row['threshold']} | {row['made']['cdp(best)']} | {row['made']['spawn']}"
-        lines.append(f"| {row['name']} | {row['kernels']} | {row['launches']} | {shown} | {made} |")
-    means = " | ".join(f"{geometric_mean(c):.2f}x" for c in zip(*columns, strict=True))
-    return "\n".join([*lines, f"| geometric mean | | | {means} | | | |", ""])
+        made = row["threshold"], row["made"]["cdp(best)"], row["made"]["spawn"]
+        cells.append([row["name"], row["kernels"], row["launches"], *factors(gains), *made])
+    means = factors(geometric_mean(c) for c in zip(*columns, strict=True))
+    cells.append(["geometric mean", None, None, *means, None, None, None])
+    return _set([*heads, "best T", "made by it", "by `spawn`"], cells)
 
 
 def figure(rows: list[Row]) -> Plot:
@@ -115,19 +115,9 @@ def figure(rows: list[Row]) -> Plot:
 
 def main() -> None:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    is_check = parser.parse_args().check
-    rows, launching = summaries("recorded"), summaries("launching")
-    page = PAGE.read_text(encoding="utf-8")
-    written = replace_tables(page, table(rows), "suite")
-    written = replace_tables(written, launching_table(launching), "launching")
-    if is_check:
-        sys.exit(written != page)
-    PAGE.write_text(written, encoding="utf-8")
-    with house_style(), tempfile.TemporaryDirectory() as folder:
-        save(figure(rows), Path(folder))
-        PAGE.with_suffix(".svg").write_bytes((Path(folder) / "suite.svg").read_bytes())
+    rows = summaries("recorded")
+    made = {"suite": table(rows), "launching": launching_table(summaries("launching"))}
+    pages.keep_page(__doc__, PAGE, made, lambda: figure(rows))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ without ``--write`` the tables are printed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +18,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import families
 import published
 from overlapped import overlap_tables
-from pages import replace_tables
+from pages import print_or_write
+from pages import table as markdown
 from rows import Row, summary
 
 from depgraph.gpu.model import with_errors
@@ -37,16 +37,13 @@ SHOWN = 8
 
 def table(rows: Iterable[Row]) -> str:
     """Return cases as a Markdown table, times in microseconds."""
-    lines = [
-        "| case | family | serial | predicted | measured | error |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {row.case} | {row.family} | {row.serial:.1f} | {row.predicted:.1f} | "
-        f"{row.measured:.1f} | {row.error:+.1%} |"
+    heads = "case", "family", "serial", "predicted", "measured", "error"
+    cells = (
+        (row.case, row.family, *(f"{t:.1f}" for t in (row.serial, row.predicted, row.measured)),
+         f"{row.error:+.1%}")
         for row in rows
-    ]
-    return "\n".join(lines)
+    )  # fmt: skip
+    return markdown(heads, "llrrrr", cells)
 
 
 def published_table() -> str:
@@ -54,9 +51,8 @@ def published_table() -> str:
     groups = defaultdict(list)
     for row in published.flux():
         groups[row.source, row.policy].append(row)
-    lines = ["| GPU and mechanism | errors |", "|---|---|"]
-    lines += [f"| {source}, {policy} | {summary(r)} |" for (source, policy), r in groups.items()]
-    return "\n\n".join(["## Flux", "\n".join(lines)]) + "\n"
+    cells = ((f"{source}, {policy}", summary(r)) for (source, policy), r in groups.items())
+    return f"## Flux\n\n{markdown(('GPU and mechanism', 'errors'), 'll', cells)}\n"
 
 
 def measured_tables() -> str:
@@ -73,19 +69,16 @@ def measured_tables() -> str:
 
 def main() -> None:
     """Predict as the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
-    page = parser.parse_args().write
-    made = f"{measured_tables()}\n{overlap_tables()}\n{published_table()}"
-    if page:
-        page.write_text(replace_tables(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+    made = print_or_write(
+        __doc__.partition("\n")[0],
+        lambda: f"{measured_tables()}\n{overlap_tables()}\n{published_table()}",
+    )
+    if made is not None:
         EACH.write_text(families.as_csv(), encoding="utf-8")
         for model in families.FILES:
             file = GPUS / f"{model}.toml"
             text = with_errors(file.read_text(encoding="utf-8"), families.errors(model))
             file.write_text(text, encoding="utf-8")
-    else:
-        print(made)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ the marks ``children`` of the page; without ``--write`` the tables are printed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from pages import replace_tables
+from pages import print_or_write, table
 
 from depgraph.reproduce.papers import described, measurements
 from depgraph.reproduce.programs import makespan
@@ -29,20 +28,14 @@ FILE = Path(__file__).resolve().parents[2] / "samples/validation/measured/h100-c
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One program at one threshold, in microseconds.
-
-    Attributes
-    ----------
-    flat : float
-        Measured, without children.
-    """
+    """One program at one threshold, in microseconds."""
 
     name: str
     threshold: int
     launches: int
     measured: float
     predicted: float
-    flat: float
+    flat: float  # measured, without children
 
     @property
     def error(self) -> float:
@@ -56,11 +49,9 @@ def scenario_of(case: dict[str, Any]) -> Scenario:
 
 
 def runs() -> list[Run]:
-    """Predict each case at each threshold, children launched to run on their own.
-
-    What the kernel itself takes to start and to be timed is the median difference between measured
-    and predicted times without children.
-    """
+    """Predict each case at each threshold, children launched to run on their own."""
+    # What the kernel itself takes to start and to be timed is the median difference between
+    # measured and predicted times without children.
     lines = measurements(FILE)
     mhz = clock(lines)
     scenarios = {line["name"]: scenario_of(line) for line in lines if line["what"] == "case"}
@@ -81,10 +72,8 @@ def runs() -> list[Run]:
 
 
 def searches() -> list[Run]:
-    """Predict each search at each threshold, its levels together.
-
-    An edge takes what makes the time without children right in all.
-    """
+    """Predict each search at each threshold, its levels together."""
+    # An edge takes what makes the time without children right in all.
     lines = measurements(FILE)
     mhz = clock(lines)
     levels: dict[str, list[list[int]]] = {}
@@ -129,36 +118,22 @@ def tables() -> str:
         f"{len(launching)} runs with children: mean error {launching.mean():.1%}, nine of ten "
         f"within {np.quantile(launching, 0.9):.1%}, worst {launching.max():.1%}."
     )
-    best_rows = [
-        "| program | best T, predicted | its measured time | best T, measured | its time | flat |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    heads = (
+        "program", "best T, predicted", "its measured time", "best T, measured", "its time", "flat",
+    )  # fmt: skip
+    rows = []
     cases = dict.fromkeys(r.name for r in found)
     for name in cases:
         own = [r for r in found if r.name == name]
         chosen, best = min(own, key=lambda r: r.predicted), min(own, key=lambda r: r.measured)
-        best_rows.append(
-            f"| {name} | {_shown(chosen)} | {chosen.measured:.0f} | {_shown(best)} | "
-            f"{best.measured:.0f} | {best.flat:.0f} |"
-        )
-    return "\n\n".join([summary, "\n".join(best_rows)]) + "\n"
+        times = (f"{time:.0f}" for time in (best.measured, best.flat))
+        rows.append((name, _shown(chosen), f"{chosen.measured:.0f}", _shown(best), *times))
+    return f"{summary}\n\n{table(heads, 'lrrrrr', rows)}\n"
 
 
 def _shown(run: Run) -> str:
     return str(run.threshold) if run.launches else "flat"
 
 
-def main() -> None:
-    """Predict as the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
-    page = parser.parse_args().write
-    if page:
-        text = replace_tables(page.read_text(encoding="utf-8"), tables(), "children")
-        page.write_text(text, encoding="utf-8")
-    else:
-        print(tables())
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write(__doc__.partition("\n")[0], tables, "children")

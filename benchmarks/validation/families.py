@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import children
 import measured
+import pages
 from rows import Row
 
 from depgraph.analysis.measured_programs import errors_of
@@ -75,22 +76,23 @@ def errors(model: str, half: int = 1, kind: str = "") -> list[MeasuredErrors]:
 
 def table() -> str:
     """Return the errors that reports print, as Markdown."""
-    lines = [
-        "| GPU | family | programs | mean | nine of ten | worst | faster or slower right | range |",
-        "|---|---|---:|---:|---:|---:|---:|---|",
-    ]
+    heads = (
+        "GPU", "family", "programs", "mean", "nine of ten", "worst", "faster or slower right",
+        "range",
+    )  # fmt: skip
+    rows = []
     for model in FILES:
         experts = [
             replace(e, family=EXPERTS[e.family])
             for e in errors(model, kind="moe-")
             if e.family in EXPERTS
         ]
-        lines += [
-            f"| {e.gpu} | {e.family} | {e.programs} | {e.mean:.2%} | {e.nine_of_ten:.1%} | "
-            f"{e.worst:.1%} | {e.direction:.0%} | {e.low:.2f} to {e.high:.2f} |"
+        rows += [
+            (e.gpu, e.family, e.programs, f"{e.mean:.2%}", f"{e.nine_of_ten:.1%}",
+             f"{e.worst:.1%}", f"{e.direction:.0%}", f"{e.low:.2f} to {e.high:.2f}")
             for e in (*errors(model), *experts)
-        ]
-    return "\n".join(lines)
+        ]  # fmt: skip
+    return pages.table(heads, "llrrrrrl", rows)
 
 
 def as_csv() -> str:

@@ -111,11 +111,9 @@ WORK = (
 
 @cache
 def programmatic(name: str) -> list[Row]:
-    """Predict chains of kernels launched programmatically, into a stream or as a CUDA graph.
-
-    A kernel takes what it took launched as usual, in the same way, less what the GPU needs between
-    two. The host is ahead of the GPU.
-    """
+    """Predict chains of kernels launched programmatically, into a stream or as a CUDA graph."""
+    # A kernel takes what it took launched as usual, in the same way, less what the GPU needs
+    # between two. The host is ahead of the GPU.
     with lzma.open(FOLDER / f"{name}.jsonl.xz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     gpu = load_gpu(found[0]["gpu"])

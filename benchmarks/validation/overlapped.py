@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pages
 
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
@@ -63,45 +64,26 @@ FITTED = {"sm": Slowed(0.05, 0.12), "dma": Slowed(0.06, 0.0)}
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One way to run a chain of matrix products beside a collective.
+    """One way to run a chain of matrix products beside a collective."""
 
-    Attributes
-    ----------
-    engine : str
-        "sm" for NCCL, "dma" for copies between peers.
-    shape : (int, int, int)
-        Of each product: m, n, k.
-    kernels : int
-    tile : str
-        Of the kernel that cuBLAS took for so many SMs, by its name.
-    mode : str
-    reserved, gemm_sms, ctas : int
-        SMs that were kept for communication, that cuBLAS was told of, and blocks of the collective.
-    gemm_us, collective_us : float
-        Each alone, as launched by default: what "ideal" is made of.
-    gemm_alone_us, collective_alone_us : float
-        The same with the number of SMs and of blocks that this mode has.
-    measured_us : float
-    half : int
-        0 if constants were fitted to it.
-    """
-
-    engine: str
-    shape: tuple[int, int, int]
+    engine: str  # "sm" for NCCL, "dma" for copies between peers
+    shape: tuple[int, int, int]  # of each product: m, n, k
     kernels: int
-    tile: str
+    tile: str  # of the kernel that cuBLAS took for so many SMs, by its name
     collective: str
     bytes: int
     mode: str
-    reserved: int
-    gemm_sms: int
-    ctas: int
+    reserved: int  # SMs that were kept for communication
+    gemm_sms: int  # that cuBLAS was told of
+    ctas: int  # blocks of the collective
+    # Each alone, as launched by default: what "ideal" is made of.
     gemm_us: float
     collective_us: float
+    # The same with the number of SMs and of blocks that this mode has.
     gemm_alone_us: float
     collective_alone_us: float
     measured_us: float
-    half: int
+    half: int  # 0 if constants were fitted to it
 
     @property
     def name(self) -> str:
@@ -198,7 +180,7 @@ def makespan(
     return time_of(scenario_of(extraction, gpu), policy)
 
 
-def _line(name: str, half: int, found: list[Pair]) -> str:
+def _cells(name: tuple[str, str], half: int, found: list[Pair]) -> tuple[object, ...]:
     """Sum up some pairs in a row: what hardware reached of the ideal, and the errors."""
     shares = np.array(
         [(pair.share(pair.measured_us), pair.share(predicted(pair))) for pair in found]
@@ -206,11 +188,10 @@ def _line(name: str, half: int, found: list[Pair]) -> str:
     error = np.abs(shares[:, 1] - shares[:, 0])
     times = np.abs([predicted(pair) / pair.measured_us - 1 for pair in found])
     return (
-        f"| {name} | {half} | {len(found)} | {shares[:, 0].mean():.0%} | "
-        f"{shares[:, 1].mean():.0%} | "
-        f"{100 * error.mean():.1f} | {np.mean(error <= CLOSE):.0%} | {100 * error.max():.0f} | "
-        f"{times.mean():.1%} |"
-    )
+        *name, half, len(found), f"{shares[:, 0].mean():.0%}", f"{shares[:, 1].mean():.0%}",
+        f"{100 * error.mean():.1f}", f"{np.mean(error <= CLOSE):.0%}", f"{100 * error.max():.0f}",
+        f"{times.mean():.1%}",
+    )  # fmt: skip
 
 
 def pairs_table() -> str:
@@ -227,15 +208,17 @@ def pairs_table() -> str:
         groups["both", "as launched, communication first", half] = [
             p for p in asked if p.half == half
         ]
-    heads = "engine,mode,half,runs,reached,predicted,mean error (points),within 10 points,worst"
-    lines = [
-        f"| {heads.replace(',', ' | ')} | mean error of the time |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    heads = (
+        "engine", "mode", "half", "runs", "reached", "predicted", "mean error (points)",
+        "within 10 points", "worst", "mean error of the time",
+    )  # fmt: skip
     named = {"sm": "NCCL", "dma": "copy engines", "both": "**both**"}
-    lines += [_line(f"{named[e]} | {mode}", half, groups[e, mode, half])
-              for e, mode, half in sorted(groups) if half]  # fmt: skip
-    return "\n".join(lines)
+    rows = (
+        _cells((named[engine], mode), half, groups[engine, mode, half])
+        for engine, mode, half in sorted(groups)
+        if half
+    )
+    return pages.table(heads, "llrrrrrrrr", rows)
 
 
 def overlap_tables() -> str:

@@ -36,11 +36,9 @@ def _part(name: str, time: float) -> WorkloadKernel:
 
 
 def flux() -> Iterator[Row]:
-    """Predict a matrix product beside a collective over eight GPUs, one part of the rows each.
-
-    Parts of the product follow one another on the SMs, those of the collective on the link; what
-    comes first of a part lets the other begin.
-    """
+    """Predict a matrix product beside a collective over eight GPUs, one part of the rows each."""
+    # Parts of the product follow one another on the SMs, those of the collective on the link; what
+    # comes first of a part lets the other begin.
     parts = 8
     for line in read():
         gemm, collective = (float(line[name]) * 1e3 for name in ("gemm_ms", "collective_ms"))

@@ -11,32 +11,16 @@ from depgraph.analysis.measured_programs import errors_of
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case.
+    """One case; times in microseconds."""
 
-    Attributes
-    ----------
-    source : str
-        Where the measured time comes from.
-    case : str
-        Program and size.
-    policy : str
-        The mechanism that predicts it.
-    serial, predicted, measured : float
-        Microseconds; `serial` as published, kernels one after another.
-    family : str
-        Programs that it is like.
-    half : int
-        0 where constants may have been fitted to it.
-    """
-
-    source: str
-    case: str
-    policy: str
-    serial: float
+    source: str  # where the measured time comes from
+    case: str  # program and size
+    policy: str  # the mechanism that predicts it
+    serial: float  # kernels one after another, as published
     predicted: float
     measured: float
-    family: str = ""
-    half: int = 1
+    family: str = ""  # programs that it is like
+    half: int = 1  # 0 where constants may have been fitted to it
 
     @property
     def error(self) -> float:
