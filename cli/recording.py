@@ -68,7 +68,6 @@ class Recording:
     output: Path
     keep: Path | None
     selection: Selection
-    form: str
     force: bool
 
     def refuse_existing(self, *, store: bool, times: bool) -> None:
@@ -252,6 +251,6 @@ class Recording:
             extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
         with extraction:
             store = write_store(extraction, output, force=self.force)
-        print_summary(extraction, self.form, output)
+        print_summary(extraction, output)
         shared.wrote(output)
         return store.identity

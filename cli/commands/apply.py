@@ -37,7 +37,7 @@ class _Apply(shared.Command):
 )  # fmt: skip
 @shared.details_option
 @shared.format_option
-def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form: str) -> None:
+def command(store: Path, max_extra_memory: int | None, add_to: Path | None) -> None:
     """Run a program as CUDA graphs that have only its real edges, and check them.
 
     \b
@@ -85,7 +85,7 @@ def command(store: Path, max_extra_memory: int | None, add_to: Path | None, form
         with new_file(add_to, force=True) as file:
             rows = "".join(json.dumps(each.row()) + "\n" for each in found)
             file.write_text(before + rows, encoding="utf-8")
-    shared.print_report(apply_report(found), form)
+    shared.print_report(apply_report(found))
 
 
 def _run(program: list[str], settings: dict[str, str]) -> int:

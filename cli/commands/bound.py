@@ -52,7 +52,7 @@ def _read_sharing(text: str) -> str:
 @model.wall_option
 @shared.details_option
 @shared.format_option
-def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | None:
+def command(*, stores: tuple[Path, ...], **options: Any) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
     Prints the serial time, critical path, work, the lower bound on the makespan, the upper bound on
@@ -75,10 +75,10 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
     from depgraph.cli.suite import policies_step, run_suite, suite_of
 
     if options["share"] is not None:
-        shared.print_report(_share_report(stores, options), form)
+        shared.print_report(_share_report(stores, options))
         return None
     if any(map(_is_profile, stores)):
-        shared.print_report(_report_of_profile(stores, form, options), form)
+        shared.print_report(_report_of_profile(stores, options))
         return None
     suite = suite_of(stores, jobs=options["jobs"], scheduler=options["scheduler"])
     if suite is not None:
@@ -88,9 +88,9 @@ def command(*, stores: tuple[Path, ...], form: str, **options: Any) -> int | Non
         has_policies = bool(options["mechanisms"])
         steps = [] if has_policies else [policies_step(suite)]
         report = suite_report(done.suite, has_policies=has_policies, steps=steps)
-        shared.print_report(report, form)
+        shared.print_report(report)
         return done.exit_code()
-    shared.print_report(_report(stores[0], options), form)
+    shared.print_report(_report(stores[0], options))
     return None
 
 
@@ -134,7 +134,7 @@ _OF_A_PROFILE = {
 }  # fmt: skip
 
 
-def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[str, Any]) -> Report:
+def _report_of_profile(profiles: tuple[Path, ...], options: Mapping[str, Any]) -> Report:
     from depgraph.analysis.profiled_step import profiled_step
     from depgraph.parsers.profiles import read_kernel_profile
     from depgraph.reports.tables.profiled_step_table import profiled_step_report
@@ -164,7 +164,7 @@ def _report_of_profile(profiles: tuple[Path, ...], form: str, options: Mapping[s
         iteration=where.iteration,
         wall=options["wall"],
     )
-    return profiled_step_report(found, path, *(() if form in ("table", "markdown") else (None,)))
+    return profiled_step_report(found, path)
 
 
 def _report(path: Path, options: Mapping[str, Any]) -> Report:

@@ -45,7 +45,6 @@ def command(
     source: Path | None,
     keep: Path | None,
     name: str | None,
-    form: str,
     force: bool,
 ) -> None:
     """Measure this machine's GPU and fit the constants of predictions to it.
@@ -82,7 +81,7 @@ def command(
     calibration = calibrate(found, gpu, on_round)
     with new_file(output, force=force) as file:
         file.write_text(to_toml(calibration), encoding="utf-8")
-    shared.print_report(calibration_report(calibration), form)
+    shared.print_report(calibration_report(calibration))
     shared.wrote(output)
 
 

@@ -21,7 +21,7 @@ _OF_TRACES = {"jobs", "allow_outside", "allow_empty"}
 )  # fmt: skip
 @shared.details_option
 @shared.format_option
-def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> None:
+def command(trace: tuple[str, ...], strict: bool, **options: Any) -> None:
     """Read a trace, say what is in it and what is wrong with it, write nothing.
 
     Exit code 1 if a graph made from it could not be trusted, 0 otherwise; with --strict, 1 for
@@ -34,7 +34,7 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
     """
     if options["races"]:
         model.refuse_given(_OF_TRACES, "reads a trace, and --races needs a store")
-        _check_races(trace, strict=strict, form=form)
+        _check_races(trace, strict=strict)
         return
     from depgraph.cli.progress import input_progress
     from depgraph.extraction.check import check_trace
@@ -55,12 +55,11 @@ def command(trace: tuple[str, ...], strict: bool, form: str, **options: Any) -> 
         )
     is_bad = bool(checkup.errors or (strict and checkup.warnings))
     verdict = "not to be trusted" if is_bad else "usable" if checkup.warnings else "good"
-    shown = None if form in {"json", "csv"} else 40
-    shared.print_report(check_report(checkup, verdict=verdict, shown=shown), form)
+    shared.print_report(check_report(checkup, verdict=verdict))
     click.get_current_context().exit(int(is_bad))
 
 
-def _check_races(stores: tuple[str, ...], *, strict: bool, form: str) -> None:
+def _check_races(stores: tuple[str, ...], *, strict: bool) -> None:
     from depgraph.analysis.races import find_races
     from depgraph.reports.tables.trace_reports import race_report
     from depgraph.store.store import Store
@@ -69,7 +68,6 @@ def _check_races(stores: tuple[str, ...], *, strict: bool, form: str) -> None:
         raise click.UsageError("--races needs one store")
     store = Store(stores[0])
     found = find_races(store)
-    shown = None if form in {"json", "csv"} else 40
-    shared.print_report(race_report(store, found, shown=shown), form)
+    shared.print_report(race_report(store, found))
     is_bad = bool(found.races or (strict and (found.possible or found.unjudged)))
     click.get_current_context().exit(int(is_bad))

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice([*shared.FORMATS, "total"]),
-    default="table", show_default=True, help="How to write the result; total is one number.",
+    default="table", show_default=True, expose_value=False, callback=shared.note,
+    help="How to write the result; total is one number.",
 )  # fmt: skip
 @thresholds.metric_option("Metric of NEW that --format total prints.", default="upper_bound")
 @thresholds.github_option
@@ -58,7 +59,6 @@ def command(
     up: tuple[str, ...],
     down: tuple[str, ...],
     tolerance: float,
-    form: str,
     metric: str,
     github: bool,
     top: int,
@@ -93,11 +93,10 @@ def command(
     if repeat is not None or repeat_timing is not None:
         again = model.sized_scenario_of(repeat or base, {**options, "timing": repeat_timing})
     diff = compare(before, after, again)
-    if form == "total":
+    if shared.chosen_form() == "total":
         click.echo(one_number(diff.metrics[metric][1]))
     else:
-        shown = top if form in {"table", "markdown"} else None
-        shared.print_report(diff_report(diff, top=shown), form)
+        shared.print_report(diff_report(diff, top=top))
     missed = _missed(diff, up, down, tolerance / 100)
     if github:
         lead = [f"threshold missed: {line}" for line in missed]

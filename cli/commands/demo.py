@@ -52,9 +52,9 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     shared.say(f"$ depgraph extract {trace} -o {output}")
     with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:
         store = write_store(extraction, output, force=force)
-    summary = extract_summary(extraction, pairs_shown=_PAIRS_SHOWN)
+    summary = extract_summary(extraction).cut(_PAIRS_SHOWN)
     if shared.wants_details():
-        shared.print_report(summary, "table")
+        shared.print_report(summary)
     else:
         edges = counted(summary.facts["edges"], "edge")
         click.echo(f"{summary.headline[0]}, {edges}")
@@ -63,7 +63,7 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     request = Request(times=times, read_profile=model.read_times)
     scenario = Scenario.of_store(store, request, tell=model.warn)
     found = answer_bound(scenario, [sms])
-    shared.print_report(replace(answer_report(found), steps=_steps(output)), "table")
+    shared.print_report(replace(answer_report(found), steps=_steps(output)))
     shared.wrote(output)
 
 

@@ -72,7 +72,7 @@ _OF_ANALYSIS = ("kernels", "jobs", "memory_limit", "allow_damaged", "allow_empty
 @shared.details_option
 @shared.format_option
 def command(
-    trace: tuple[str, ...], output: Path, kinds: frozenset[str] | None, force: bool, form: str,
+    trace: tuple[str, ...], output: Path, kinds: frozenset[str] | None, force: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Read a trace, find which block depends on which, write a store.
@@ -102,7 +102,7 @@ def command(
             raise click.UsageError(message)
         if given := [words[0] for words in shared.given_options(_OF_TRACES)]:
             raise click.UsageError(f"{', '.join(given)}: for traces, not for described programs")
-        _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
+        _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, force=force)
         return
     positions, memory_profile = options["positions"], options["memory_profile"]
     if positions and options["granularity"] != "1":
@@ -145,24 +145,18 @@ def command(
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
     clock(None)
-    print_summary(extraction, form, output, seconds=time.perf_counter() - began)
+    print_summary(extraction, output, seconds=time.perf_counter() - began)
     shared.wrote(output)
 
 
-def print_summary(
-    extraction: Extraction, form: str, store: Path, *, seconds: float | None = None
-) -> None:
+def print_summary(extraction: Extraction, store: Path, *, seconds: float | None = None) -> None:
     """Print what an extraction has found."""
-    from depgraph.reports.tables.trace_reports import PAIRS_SHOWN, extract_summary
+    from depgraph.reports.tables.trace_reports import extract_summary
 
-    shown = None if form in {"json", "csv"} else PAIRS_SHOWN
-    summary = extract_summary(extraction, seconds=seconds, pairs_shown=shown, store=store)
-    shared.print_report(summary, form)
+    shared.print_report(extract_summary(extraction, seconds=seconds, store=store))
 
 
-def _extract_workload(
-    path: Path, output: Path, kinds: frozenset[str], form: str, *, force: bool
-) -> None:
+def _extract_workload(path: Path, output: Path, kinds: frozenset[str], *, force: bool) -> None:
     from dataclasses import replace
 
     from depgraph.parsers.workload import read_workload
@@ -171,5 +165,5 @@ def _extract_workload(
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
-    print_summary(extraction, form, output)
+    print_summary(extraction, output)
     shared.wrote(output)

@@ -8,7 +8,7 @@ from depgraph.cli.options import shared
 @click.command("mechanisms", cls=shared.Command)
 @shared.details_option
 @shared.format_option
-def command(form: str) -> None:
+def command() -> None:
     """List the synchronisation mechanisms that bound and export know.
 
     They are grouped by what it takes to use them: hardware and its driver today, a library or
@@ -23,8 +23,8 @@ def command(form: str) -> None:
     )
 
     known = known_mechanisms()
-    if form == "table":
+    if shared.chosen_form() == "table":
         describe = mechanisms_text if shared.wants_details() else mechanism_names
         click.echo(describe(known), nl=False)
     else:
-        shared.print_report(mechanisms_report(known), form)
+        shared.print_report(mechanisms_report(known))

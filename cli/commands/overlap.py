@@ -29,7 +29,6 @@ def command(
     isolated: tuple[Path, ...],
     communication: str | None,
     rows: int,
-    form: str,
 ) -> None:
     """Say how much communication ran beside computation, and what that gained.
 
@@ -46,6 +45,4 @@ def command(
 
     measured = [[read_kernel_profile(path) for path in paths] for paths in (profiles, isolated)]
     found = overlapped(*measured, communication=communication)
-    shared.print_report(
-        overlap_report(found, rows if form in ("table", "markdown") else None), form
-    )
+    shared.print_report(overlap_report(found, rows))

@@ -78,7 +78,7 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
 @shared.details_option
 @shared.format_option
 def command(
-    program: tuple[str, ...], output: Path, keep: Path | None, force: bool, form: str,
+    program: tuple[str, ...], output: Path, keep: Path | None, force: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run a program on this machine's GPU, record what it touches, write a store.
@@ -98,7 +98,7 @@ def command(
 
     toolkit = Toolkit()
     if options["doctor"]:
-        shared.print_report(doctor_report(toolkit.requirements, toolkit.helpers), form)
+        shared.print_report(doctor_report(toolkit.requirements, toolkit.helpers))
         click.get_current_context().exit(not all(each.what for each in toolkit.requirements))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
@@ -121,7 +121,7 @@ def command(
         raise click.UsageError(message)
     if block_times and no_time:
         raise click.UsageError("--block-times go with the times of kernels: leave out --no-time")
-    task = Recording(program, toolkit, stable_path(output), keep, selection, form, force=force)
+    task = Recording(program, toolkit, stable_path(output), keep, selection, force=force)
     toolkit.check(without="CUPTI" if no_time else "")
     task.refuse_existing(store=not time_only, times=not no_time)
     native = task.compiled(times=not no_time, blocks=block_times, recorder=not time_only)

@@ -33,7 +33,7 @@ DEFAULT_FOLDER = "depgraph.report"
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(shared.FORMATS),
+    "--format", "form", type=click.Choice(shared.FORMATS), expose_value=False, callback=shared.note,
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
 @shared.top_option
@@ -62,9 +62,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @model.wall_option
 @shared.suite_options
 @shared.force_option
-def command(
-    *, stores: tuple[Path, ...], output: Path | None, form: str | None, **options: Any
-) -> int | None:
+def command(*, stores: tuple[Path, ...], output: Path | None, **options: Any) -> int | None:
     """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
     DIR gets index.html, plots/*.svg, report.md, report.json and timeline.json.gz (for
@@ -81,6 +79,7 @@ def command(
     from depgraph.system.output import stable_path
 
     metric, github, top = options["metric"], options["github"], options["top"]
+    form = shared.chosen_form()
     if output is None and form is None and metric is None:
         output = Path(DEFAULT_FOLDER)
     output = None if output is None else stable_path(output)
@@ -90,12 +89,12 @@ def command(
         raise click.UsageError(message)
     _check_output(output, options, is_suite=suite is not None)
     if suite is not None:
-        return _report_suite(suite, output, form, options)
+        return _report_suite(suite, output, options)
     if metric is not None:
         _print_metric(stores[0], metric, options)
         return None
     found, report, missed = _answer(stores[0], options)
-    _print(report, form, top)
+    _print(report, top)
     if github:
         _append(report, f"{clean_text(found.title)} on {size_text(found.sms)}", top)
     if output is not None:
@@ -166,9 +165,7 @@ def _write(study: Study, report: Report, folder: Path, options: Mapping[str, Any
         shared.say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
 
 
-def _report_suite(
-    request: SuiteRequest, output: Path | None, form: str | None, options: Mapping[str, Any]
-) -> int:
+def _report_suite(request: SuiteRequest, output: Path | None, options: Mapping[str, Any]) -> int:
     from depgraph.cli.suite import run_suite
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.page.folder import report_folders, suite_folder, write_suite
@@ -188,7 +185,7 @@ def _report_suite(
             write_suite(
                 done.suite, report, places, folder, top=top, drawn=drawn, png=options["png"]
             )
-    _print(report, form, top)
+    _print(report, top)
     if options["github"]:
         _append(report, counted(len(names), "program"), top)
     if output is not None:
@@ -209,12 +206,12 @@ def _check_output(output: Path | None, options: Mapping[str, Any], *, is_suite: 
         raise click.UsageError("--open: there is no page without -o DIR")
 
 
-def _print(report: Report, form: str | None, top: int) -> None:
-    if form is None:
+def _print(report: Report, top: int) -> None:
+    if shared.chosen_form() is None:
         report = replace(report, tables=(), notes=(), sections=())
-        shared.print_report(report, "table", details=False)
+        shared.print_report(report, details=False)
     else:
-        shared.print_report(report.cut(top if form in {"table", "markdown"} else None), form)
+        shared.print_report(report.cut(top))
 
 
 def _study(store: Path, options: Mapping[str, Any]) -> Study:

@@ -23,7 +23,7 @@ _PICTURES = (".png", ".svg")
 )  # fmt: skip
 @shared.format_option
 @shared.force_option
-def command(name: str | None, picture: Path | None, form: str, *, force: bool) -> None:
+def command(name: str | None, picture: Path | None, *, force: bool) -> None:
     """Compute what papers published, from packaged programs, and show both.
 
     NAME is one of those that are listed without it. Each figure is computed when the command runs,
@@ -41,12 +41,12 @@ def command(name: str | None, picture: Path | None, form: str, *, force: bool) -
         message = f"--plot writes {' or '.join(_PICTURES)}, not {picture.suffix or picture.name!r}"
         raise click.UsageError(message)
     if name is None:
-        shared.print_report(experiments_report(read_published(packaged())), form)
+        shared.print_report(experiments_report(read_published(packaged())))
         return
     if picture is not None:
         refuse_existing(picture, force=force)
     found = reproduce(name, packaged())
-    shared.print_report(reproduction_report(found), form)
+    shared.print_report(reproduction_report(found))
     if picture is not None:
         _draw(found, picture, force=force)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
     from depgraph.store.store import Store
 
-_BUFFERS_SHOWN = 20
 _GROUPED = ("kernels", "pairs")
 _PLACE = re.compile(r"-?\d{1,18}:-?\d{1,18}")
 _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
@@ -39,9 +38,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 @shared.group_option(None)
 @model.model_options
 @shared.format_option
-def command(
-    words: tuple[str, ...], cusync: bool, group_by: str | None, form: str, **options: Any
-) -> None:
+def command(words: tuple[str, ...], cusync: bool, group_by: str | None, **options: Any) -> None:
     """Look inside a store: kernels, pairs, the critical path, buffers, a block.
 
     kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
@@ -60,7 +57,7 @@ def command(
     from depgraph.store.store import Store
 
     path, subject, block = _split(words)
-    store, is_whole = Store(path), form in {"json", "csv"}
+    store = Store(path)
     if cusync and subject != "pairs":
         raise click.UsageError("--cusync needs pairs")
     if options["sms"] is not None and not cusync and subject != "buffers":
@@ -95,14 +92,15 @@ def command(
         scenario = model.sized_scenario_of(store, options)
         found = study_renaming(scenario)
         steps = renaming_steps(found, model.invocation_of(path))
-        report = buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
+        report = buffers_report(found, scenario, steps)
     else:
         model.refuse_others("block", "kinds")
         graph, footprints = store.graph(options["kinds"]), store.footprints()
+        is_whole = shared.chosen_form() in {"json", "csv"}
         report = show_tables.block_report(
             graph, footprints, store.kernels, *block, is_whole=is_whole
         )
-    shared.print_report(report, form)
+    shared.print_report(report)
 
 
 def _kernels(store: Store, group_by: str | None, options: Mapping[str, Any]) -> Report:

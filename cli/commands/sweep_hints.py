@@ -36,7 +36,6 @@ def command(
     sort: str,
     window: int,
     hashes: int,
-    form: str,
     **options: Any,
 ) -> None:
     """Say what a kilobyte of filter over software hints buys, and which hints are worth it.
@@ -53,4 +52,4 @@ def command(
     with step_progress(quiet=shared.is_quiet()) as steps:
         programs = scenarios_of(stores, options, contention="none")
         found = sweep_hints(programs, sms, sort=sort, window=window, hashes=hashes, steps=steps)
-    shared.print_report(hint_sweep_report(found), form)
+    shared.print_report(hint_sweep_report(found))

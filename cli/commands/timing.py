@@ -13,7 +13,7 @@ from depgraph.cli.options import model, shared, values
 @shared.store_argument
 @model.profile_options
 @shared.format_option
-def command(file: Path, store: Path, form: str, **options: Any) -> None:
+def command(file: Path, store: Path, **options: Any) -> None:
     """Show which measured kernel of FILE is which kernel of STORE.
 
     FILE is a PyTorch profiler trace, an nsys, ncu or nvprof export, a simulator's log, or a table
@@ -43,7 +43,7 @@ def command(file: Path, store: Path, form: str, **options: Any) -> None:
             estimated = scenario.timing.estimated
         except ProfileError as error:
             refused = error
-    shared.print_report(fit_report(fit, estimated), form)
+    shared.print_report(fit_report(fit, estimated))
     if refused is not None:
         raise refused
     fit.check(allow_mismatch=options["allow_mismatch"])

@@ -38,9 +38,9 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
-                         callback=_note, help="Print only errors on stderr."),
+                         callback=note, help="Print only errors on stderr."),
             click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
-                         callback=_note, help="Print on stderr how long each phase takes."),
+                         callback=note, help="Print on stderr how long each phase takes."),
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
@@ -70,7 +70,8 @@ def _import_numpy() -> None:
         del os.environ[named]  # it is not for programs that we run
 
 
-def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+def note(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Keep for `chosen_form`, `wants_details` and `is_quiet` what an option says."""
     ctx.meta[parameter.name or ""] = value
 
 
@@ -139,6 +140,12 @@ def _default_stores(
     return value or (_default_store(context, parameter, None),)
 
 
+def chosen_form() -> str | None:
+    """Return the form that --format names; None where a command has none and was given none."""
+    form: str | None = click.get_current_context().meta.get("form")
+    return form
+
+
 def wants_details() -> bool:
     """Tell whether all is to be shown; commands without --details always show all."""
     return bool(click.get_current_context().meta.get("details", True))
@@ -172,10 +179,10 @@ empty_option = click.option(
 )  # fmt: skip
 format_option = click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
-    help="How to write the result.",
+    expose_value=False, callback=note, help="How to write the result.",
 )  # fmt: skip
 details_option = click.option(
-    "--details", is_flag=True, expose_value=False, callback=_note,
+    "--details", is_flag=True, expose_value=False, callback=note,
     help="Show all tables and assumptions, not only the first screen.",
 )  # fmt: skip
 top_option = click.option(
@@ -212,11 +219,11 @@ def group_option(default: str | None) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
-def print_report(report: Report, form: str, *, details: bool | None = None) -> None:
-    """Write a report to standard output; default as detailed as the command was asked."""
+def print_report(report: Report, *, details: bool | None = None) -> None:
+    """Write a report to standard output, in the form and as detailed as the command was asked."""
     from depgraph.reports.tables.render import render
 
-    is_terminal = sys.stdout.isatty()
+    form, is_terminal = chosen_form() or "table", sys.stdout.isatty()
     color = form == "table" and is_terminal and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns if is_terminal else PIPED_WIDTH
     details = wants_details() if details is None else details

@@ -29,6 +29,7 @@ from depgraph.system.text import (
 
 _FUNCTIONS_SHOWN = 2
 _NUMBERS_SHOWN = 8
+_BUFFERS_SHOWN = 20
 _HOW_FOUND = (
     f"""written ranges, rounded out to {BLOCK_BYTES} bytes as PyTorch's allocator does, are one
     buffer where the same kernels write them side by side""",
@@ -126,9 +127,7 @@ def _buffer_table(renaming: Renaming, kernels: Sequence[Kernel], graph: BlockGra
     return Table.of("buffers", "Buffers that are used again", columns, renaming.ranked, more)
 
 
-def buffers_report(
-    renaming: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
-) -> Report:
+def buffers_report(renaming: Renaming, scenario: Scenario, steps: Sequence[Step]) -> Report:
     """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart."""
     kernels = scenario.kernels
     sets, buffers = buffer_tables(renaming, kernels, scenario.graph)
@@ -150,7 +149,7 @@ def buffers_report(
             f"durations: {scenario.timing.source} ({scenario.unit})",
         ],
         steps=steps,
-        tables=[sets, buffers.cut(top)],
+        tables=[sets, buffers.cut(_BUFFERS_SHOWN)],
         csv_table=buffers,
         notes=[*scenario.assumptions, *_one_line(_HOW_FOUND), *_unnamed(scenario)],
         sections=advice,

@@ -26,8 +26,8 @@ _LITTLE = 0.005  # of the time: not worth a word
 _ROWS = 6
 
 
-def profiled_step_report(profiled: ProfiledStep, profile: Path, rows: int | None = _ROWS) -> Report:
-    """Describe a profile, with so many functions at most; steps name the file that it is in."""
+def profiled_step_report(profiled: ProfiledStep, profile: Path) -> Report:
+    """Describe a profile; steps name the file that it is in."""
     spent = profiled.spent
     causes = [
         (key, what, value, ratio(value, spent.wall))
@@ -52,7 +52,7 @@ def profiled_step_report(profiled: ProfiledStep, profile: Path, rows: int | None
         "profile",
         _facts(profiled),
         headline=_sentences(profiled),
-        tables=[where.at_first(len(_CAUSES)), functions.cut(rows).at_first(_ROWS)],
+        tables=[where.at_first(len(_CAUSES)), functions.cut(_ROWS).at_first(_ROWS)],
         csv_table=where,
         notes=profiled.notes,
         vital=profiled.vital,

@@ -38,10 +38,10 @@ def render(
     """Write a report in a form; as a table, `details` is all, not what fits on one screen."""
     as_text = _as_text if details else _first_screen
     return {
-        "table": lambda: as_text(report, width, color=color),
+        "table": lambda: as_text(report.as_shown(), width, color=color),
         "json": lambda: _as_json(report),
         "csv": lambda: _as_csv(report),
-        "markdown": lambda: _as_markdown(report),
+        "markdown": lambda: _as_markdown(report.as_shown()),
     }[form]()
 
 
@@ -178,10 +178,10 @@ def _first_screen(report: Report, width: int, *, color: bool) -> str:
         room = SCREEN - len(lines) - heads - 4
         if not table.first or room < min(len(table.rows), _LEAST_ROWS):
             continue
-        cut = table.cut(min(table.first, room))
+        cut = table.cut(min(table.first, room)).as_shown()
         text = _text_table(cut, width, bold, plain_, pieces=1) if cut.rows else ["  none"]
         while len(text) > room + heads and len(cut.rows) > 1:  # rows that take several lines
-            cut = cut.cut(len(cut.rows) - 1)
+            cut = cut.cut(len(cut.rows) - 1).as_shown()
             text = _text_table(cut, width, bold, plain_, pieces=1)
         lines += ["", f"{bold}{table.title}{plain_}", *text]
         lines += [f"  ... and {show_number(cut.omitted)} more"] * bool(cut.omitted)
@@ -335,7 +335,7 @@ def facts_html(title: str, facts: Mapping[str, str]) -> str:
 def report_html(report: Report) -> str:
     """Lay out what a report says: sentences, next steps, tables, and notes to unfold."""
     parts = [f"<p>{_text(sentence)}</p>" for sentence in report.headline]
-    parts += map(_table_html, report.tables)
+    parts += map(_table_html, report.as_shown().tables)
     parts += [
         f"<details><summary>{_text(title)}</summary><ul>"
         + "".join(f"<li>{_text(note)}</li>" for note in notes)

@@ -140,6 +140,7 @@ def block_report(
     is_whole: bool = False,
 ) -> Report:
     """Describe a block: its footprint, what it waits for, what waits for it, and why."""
+    most = None if is_whole else _NEIGHBOURS_SHOWN
     number = block_number(graph, kernel, block)
     row = next((k for k in kernels if k.kernel == kernel), None)
     if row is None:
@@ -157,12 +158,11 @@ def block_report(
         "read_bytes": read,
         "written_bytes": written,
     }
-    ranges_shown, shown = (None, None) if is_whole else (_RANGES_SHOWN, _NEIGHBOURS_SHOWN)
 
     def neighbours(
         key: str, title: str, found: Mapping[int, set[str]], *, is_source: bool
     ) -> Table:
-        chosen = {each: found[each] for each in sorted(found)[:shown]}
+        chosen = {each: found[each] for each in sorted(found)[:most]}
         described = describe_neighbours(graph, footprints, number, chosen, is_source=is_source)
         return _neighbour_table(key, title, described, len(found))
 
@@ -175,7 +175,7 @@ def block_report(
         facts,
         headline=[answer],
         tables=[
-            _range_table(own).cut(ranges_shown),
+            _range_table(own).cut(_RANGES_SHOWN),
             neighbours("sources", "Waits for", sources, is_source=True),
             neighbours("targets", "Waited for by", targets, is_source=False),
         ],
@@ -213,11 +213,7 @@ def _neighbour_table(key: str, title: str, neighbours: Sequence[Neighbour], tota
 
 
 def pair_table(
-    pairs: Sequence[PairSummary],
-    kernels: Sequence[Kernel],
-    copies: Mapping[int, str],
-    *,
-    shown: int | None = None,
+    pairs: Sequence[PairSummary], kernels: Sequence[Kernel], copies: Mapping[int, str]
 ) -> Table:
     """Build the table of dependent pairs; rare kinds of edges have columns if any."""
     name = kernel_names(kernels, copies)
@@ -238,8 +234,7 @@ def pair_table(
         ),
     ]
     title = "Dependent pairs of kernels"
-    table = Table.of("pairs", title, columns, pairs[:shown], more="depgraph show pairs")
-    return replace(table, omitted=len(pairs) - len(table.rows))
+    return Table.of("pairs", title, columns, pairs, more="depgraph show pairs")
 
 
 def known_columns(sites: Mapping[int, Site]) -> list[str]:

@@ -91,7 +91,7 @@ _RANKS_IN_WORDS = 4
 _MOSTLY_IDLE = 0.5
 
 
-def overlap_report(overlap: Overlapped, rows: int | None = _ROWS) -> Report:
+def overlap_report(overlap: Overlapped, rows: int) -> Report:
     """Describe what overlapped: each rank, each iteration, each kernel that communicates."""
     iterations = _iteration_table("iterations", "Iterations", overlap.iterations)
     shown = replace(iterations.cut(rows), more=f"--rows {len(iterations.rows)}")

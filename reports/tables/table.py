@@ -71,9 +71,10 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]  # plain values, one a column
-    omitted: int = 0  # rows that were left out of `rows`
+    omitted: int = 0  # further rows, that are not in `rows`
     more: str = ""  # how to see the omitted ones
     first: int = 0  # rows that the first screen of a command shows at most; 0 for none of the table
+    shown: int | None = None  # rows that people see at most; JSON and CSV have all
 
     @classmethod
     def of(
@@ -95,9 +96,15 @@ class Table:
         return replace(self, first=rows)
 
     def cut(self, top: int | None) -> Table:
-        """Return the table with so many rows at most; None for all."""
-        rows = self.rows[:top]
-        return replace(self, rows=rows, omitted=self.omitted + len(self.rows) - len(rows))
+        """Return the table with so many rows at most for people; None for no fewer than now."""
+        least = [rows for rows in (top, self.shown) if rows is not None]
+        return replace(self, shown=min(least, default=None))
+
+    def as_shown(self) -> Table:
+        """Return the table with no other rows than people see."""
+        rows = self.rows[: self.shown]
+        omitted = self.omitted + len(self.rows) - len(rows)
+        return replace(self, rows=rows, omitted=omitted, shown=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,12 @@ class Report:
     vital: Sequence[str] = ()
 
     def cut(self, top: int | None) -> Report:
-        """Return the report with so many rows a table at most; None for all."""
+        """Return the report with so many rows a table at most for people."""
         return replace(self, tables=[table.cut(top) for table in self.tables])
+
+    def as_shown(self) -> Report:
+        """Return the report with no other rows than people see."""
+        return replace(self, tables=[table.as_shown() for table in self.tables])
 
 
 def shorten(text: str, width: int) -> str:

@@ -62,7 +62,7 @@ def skipped_table(skipped: Mapping[str, int]) -> Table:
     return Table("skipped", "Left out", columns, list(skipped.items()))
 
 
-PAIRS_SHOWN = 25
+_PAIRS_SHOWN = 25
 _LEAST_BYTES_OF_A_RATE = 1_000_000  # below, the time is that of the start
 _OF_KERNELS = ("blocks", "accesses", "instructions", "read_bytes", "written_bytes")
 _OF_PAIRS = {
@@ -74,11 +74,7 @@ _OF_PAIRS = {
 
 
 def extract_summary(
-    extraction: Extraction,
-    *,
-    seconds: float | None = None,
-    pairs_shown: int | None = PAIRS_SHOWN,
-    store: Path | None = None,
+    extraction: Extraction, *, seconds: float | None = None, store: Path | None = None
 ) -> Report:
     """Describe an extraction: what was read, what depends on what, what is untraced."""
     kernels, pairs, metadata = extraction.kernels, extraction.pairs, extraction.metadata
@@ -142,12 +138,12 @@ def extract_summary(
     if store is not None:
         text = "see what running independent blocks side by side could gain:"
         steps = [Step(text, shlex.join(["depgraph", "bound", str(store)]))]
-    of_pairs = pair_table(pairs, kernels, extraction.graph.copies, shown=pairs_shown)
+    of_pairs = pair_table(pairs, kernels, extraction.graph.copies).cut(_PAIRS_SHOWN)
     return Report(
         "extract",
         facts,
         headline,
-        tables=[of_pairs.at_first(PAIRS_SHOWN), *[skipped_table(metadata["skipped"])] * is_traced],
+        tables=[of_pairs.at_first(_PAIRS_SHOWN), *[skipped_table(metadata["skipped"])] * is_traced],
         notes=untraced_notes(kernels, pairs, metadata),
         notes_title="What this trace does not show",
         vital=[*warnings_of(metadata), *uncertainty(kernels, pairs).notes],
@@ -175,15 +171,14 @@ def _patterns(extraction: Extraction) -> str:
 _KERNELS_SHOWN, _KERNELS_AT_FIRST = 40, 8
 
 
-def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS_SHOWN) -> Report:
+def check_report(checkup: Checkup, *, verdict: str) -> Report:
     """Describe a checkup: the verdict, problems, kernels, what was left out."""
     of_most = Counter(remark for k in checkup.kernels for remark in kernel_remarks(k))
 
-    def own_remarks(kernel: Kernel) -> list[str]:
-        """Return what sets a kernel apart; a problem says what most have."""
-        return [r for r in kernel_remarks(kernel) if 2 * of_most[r] <= len(checkup.kernels)]
+    def show_own(remarks: Sequence[str]) -> str:
+        """Show what sets a kernel apart; a problem says what most have."""
+        return "; ".join(r for r in remarks if 2 * of_most[r] <= len(checkup.kernels))
 
-    listed = kernel_remarks if shown is None else own_remarks
     problem_columns = [
         Column.text("severity", "", lambda p: "error" if p.is_error else "warning"),
         *common("count"),
@@ -194,14 +189,14 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
         *common("kernel", "name", "blocks"),
         Column.number("active_blocks", "with code"),
         *common("accesses"),
-        Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True, get=listed),
+        Column("remarks", "remarks", is_text=True, show=show_own, wraps=True, get=kernel_remarks),
     ]
     more = "--format json lists all"
     kernels = Table.of("kernels", "Kernels", kernel_columns, checkup.kernels, more)
     problems = Table.of("problems", "Problems", problem_columns, checkup.problems)
     tables = [
         problems.at_first(len(problems.rows)),
-        kernels.cut(shown).at_first(_KERNELS_AT_FIRST),
+        kernels.cut(_KERNELS_SHOWN).at_first(_KERNELS_AT_FIRST),
         skipped_table(checkup.skipped),
     ]
     blocks = sum(k.blocks for k in checkup.kernels)
@@ -238,7 +233,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
 _RACES_SHOWN = 40
 
 
-def race_report(store: Store, check: RaceCheck, *, shown: int | None = _RACES_SHOWN) -> Report:
+def race_report(store: Store, check: RaceCheck) -> Report:
     """Describe pairs of operations that conflict and that nothing orders."""
     name = kernel_names(store.kernels, {copy.number: copy.what for copy in store.copies})
     ranges = {kernel.kernel: kernel.nvtx or "" for kernel in store.kernels}
@@ -283,7 +278,7 @@ def race_report(store: Store, check: RaceCheck, *, shown: int | None = _RACES_SH
             ),
         ],
         vital=vital,
-        tables=[races.cut(shown).at_first(len(check.races))],
+        tables=[races.cut(_RACES_SHOWN).at_first(len(check.races))],
         notes=[*_RACES_REST_ON, *vital],
         notes_title="What this rests on",
     )
