@@ -122,10 +122,8 @@ def scenarios_of(
     check: Callable[[int], None] = lambda _: None,
     **fixed: Any,
 ) -> list[tuple[str, Scenario]]:
-    """Return the programs that the current command is to answer about together, by name.
-
-    `check` is told how many there are before any is read; `fixed` are options of all of them.
-    """
+    """Return the programs that the current command is to answer about together, by name."""
+    # `check` is told how many there are before any is read; `fixed` are options of all of them.
     command = click.get_current_context().command
     programs = suite_file.programs_of(command, paths)
     check(1 if programs is None else len(programs))

@@ -51,11 +51,9 @@ def reading(read: Callable[[str], Any], missing: Any = None) -> Callable[..., An
 
 
 class Value(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A value that is read from text; a default that is none is taken as it is.
+    """A value that is read from text; a default that is none is taken as it is."""
 
-    A `ValueError` of `read` says what the text is not, and what to give.
-    """
-
+    # A `ValueError` of `read` says what the text is not, and what to give.
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self._read = name, read
 

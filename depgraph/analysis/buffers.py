@@ -77,12 +77,10 @@ class Reuse:
 
 
 def find_buffers(scenario: Scenario) -> Reuse:
-    """Merge the ranges that a program writes into buffers, and find what rests on each.
-
-    The input knows no allocations. Written ranges are rounded out to blocks of `BLOCK_BYTES`, and
-    neighbours that the same kernels write are taken for one buffer: two tensors side by side that
-    are always written together count as one, a tensor of which kernels write parts as several.
-    """
+    """Merge the ranges that a program writes into buffers, and find what rests on each."""
+    # The input knows no allocations. Written ranges are rounded out to blocks of `BLOCK_BYTES`, and
+    # neighbours that the same kernels write are taken for one buffer: two tensors side by side that
+    # are always written together count as one, a tensor of which kernels write parts as several.
     if scenario.read_footprints is None:
         message = "buffers need the footprints of the blocks"
         raise NotApplicableError(message)

@@ -109,10 +109,8 @@ def calibrate(
     gpu: Gpu,
     on_round: Callable[[int, int, float], None] = lambda *_: None,
 ) -> Calibration:
-    """Fit the constants of predictions to measurements of a GPU with these limits; see `model_of`.
-
-    `on_round` is called after each round with its number, how many there are, and the mean error.
-    """
+    """Fit the constants of predictions to measurements of a GPU with these limits."""
+    # `on_round` is called after each round with its number, how many there are, and the mean error.
     halves = [[p for p in measurements.programs if p.half == half] for half in (0, 1)]
     if min(map(len, halves)) < _FEWEST:
         message = (

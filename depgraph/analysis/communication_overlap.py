@@ -100,13 +100,11 @@ def overlapped(
     *,
     communication: str | None = None,
 ) -> Overlapped:
-    """Say how much of communication ran beside computation, and what that gained.
-
-    There is a profile a rank, or one that holds several processes or devices. Isolated ones are of
-    the same program, where neither ran beside the other: one for all ranks, or one each. The
-    expression is of how names of further kernels that communicate begin, with or without what
-    stands before them (``void``, namespaces).
-    """
+    """Say how much of communication ran beside computation, and what that gained."""
+    # There is a profile a rank, or one that holds several processes or devices. Isolated ones are
+    # of the same program, where neither ran beside the other: one for all ranks, or one each. The
+    # expression is of how names of further kernels that communicate begin, with or without what
+    # stands before them (``void``, namespaces).
     pattern = kernels_that_communicate(communication)
     ranks = _by_rank(profiles)
     alone = [_work(profile, pattern) for _, profile in _by_rank(isolated)]

@@ -63,10 +63,8 @@ class Comparison:
     basis: Basis  # what they rest on
 
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
-        """Return the fastest of the mechanisms whose blocks wait before they start.
-
-        Others cut blocks up, or wait inside them; what the GPU or the code lacks is none either.
-        """
+        """Return the fastest of the mechanisms whose blocks wait before they start."""
+        # Others cut blocks up, or wait inside them; what the GPU or the code lacks is none either.
         left_out = {Availability.LIMIT.value}
         if without_hardware:
             left_out.add(Availability.HARDWARE.value)

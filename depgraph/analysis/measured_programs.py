@@ -88,11 +88,9 @@ class MeasuredProgram:
 
 
 def _branches(program: MeasuredProgram) -> list[int]:
-    """Return the stream of each kernel, as ``samples/validation/measure.py`` chose them.
-
-    An operation goes where the last one is that it waits for or comes after anyway, so that streams
-    add no order.
-    """
+    """Return the stream of each kernel, as ``samples/validation/measure.py`` chose them."""
+    # An operation goes where the last one is that it waits for or comes after anyway, so that
+    # streams add no order.
     operation = [kernel.operation for kernel in program.kernels]
     needs: list[set[int]] = [set() for _ in range(1 + max(operation))]
     for source, target in program.edges:

@@ -48,17 +48,15 @@ class RaceCheck:
 
 
 def find_races(store: Store) -> RaceCheck:
-    """Find conflicting accesses of a recording that nothing orders.
-
-    Each access to a byte is compared with those that it depends on (docs/concepts.md): order is
-    transitive, so that all conflicting accesses are ordered if these are. Orders are those of the
-    CUDA programming guide: within a stream; from the record of an event to what waits for it; from
-    what the host has waited for to what it calls then; of the legacy default stream with the
-    blocking streams of its context; edges of CUDA graphs. Atomics do not race with each other (PTX
-    ISA, memory consistency model), whose order is not looked at: what meets one of them is compared
-    with the others, too. A plain write by a block that updates the same bytes by an atomic as well
-    counts as the atomic.
-    """
+    """Find conflicting accesses of a recording that nothing orders."""
+    # Each access to a byte is compared with those that it depends on (docs/concepts.md): order is
+    # transitive, so that all conflicting accesses are ordered if these are. Orders are those of the
+    # CUDA programming guide: within a stream; from the record of an event to what waits for it;
+    # from what the host has waited for to what it calls then; of the legacy default stream with the
+    # blocking streams of its context; edges of CUDA graphs. Atomics do not race with each other
+    # (PTX ISA, memory consistency model), whose order is not looked at: what meets one of them is
+    # compared with the others, too. A plain write by a block that updates the same bytes by an
+    # atomic as well counts as the atomic.
     _refuse_others(store)
     layout = _Layout.of(store)
     pairs = [pair for pair in store.pairs if pair.raw + pair.war + pair.waw + pair.possible]
@@ -142,12 +140,10 @@ class _Layout:
 
 
 class HostOrder:
-    """What is sure to have ended when an operation starts, by vector clocks over streams.
+    """What is sure to have ended when an operation starts, by vector clocks over streams."""
 
-    The clock of an operation says of each stream how many of its operations have ended. All nodes
-    of one graph launch count as one operation of its stream; among them the edges decide.
-    """
-
+    # The clock of an operation says of each stream how many of its operations have ended. All nodes
+    # of one graph launch count as one operation of its stream; among them the edges decide.
     def __init__(
         self, calls: Sequence[HostCall], stream_of: Sequence[int], wanted: Iterable[int]
     ) -> None:

@@ -299,8 +299,7 @@ def unfinished_at(
     plan: Schedule, graph: BlockGraph, enter: NDArray[np.float64], window: int
 ) -> Words:
     """Return which operations had not ended as each was admitted: uint64[n_operations, words]."""
-    ends = np.zeros(graph.n_operations)
-    np.maximum.at(ends, graph.operation_of_block, plan.end)
+    _, ends = plan.of_operations(graph.first_block)
     unfinished = np.zeros((graph.n_operations, (graph.n_operations + 63) // 64), np.uint64)
     inside: list[tuple[float, int]] = []  # when it ends, and which it is
     now = 0.0

@@ -17,10 +17,8 @@ from depgraph.scenario.contention import run_contended
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules
 
 if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
 
 PARTITION, BLOCKS, ECLIP = "partition", "blocks", "eclip"
 _NAME = re.compile(r"(streams|blocks|eclip)|partition\(([^()]*)\)")
@@ -56,7 +54,7 @@ class SharedGpu(Mechanism):
         """Keep each program's own order, and let what could start first go first."""
         n = program.graph.n_operations
         launching = one_by_one(program, charges)
-        begins, _ = spans(serial(program), program.graph)
+        begins, _ = serial(program).of_operations(program.graph.first_block)
         begins[self.split :] -= begins[self.split : self.split + 1]
         host = launching.enter
         if self.how == BLOCKS:  # kernels wait on the GPU: only the first of a program pays the gap
@@ -196,19 +194,11 @@ def groups(
     return found
 
 
-def spans(plan: Schedule, graph: BlockGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return when operations begin and end in a schedule: twice float64[n_operations]."""
-    begins, ends = np.full(graph.n_operations, np.inf), np.zeros(graph.n_operations)
-    np.minimum.at(begins, graph.operation_of_block, plan.start)
-    np.maximum.at(ends, graph.operation_of_block, plan.end)
-    return np.where(np.isinf(begins), 0.0, begins), ends
-
-
 def _times_alone(program: Scenario) -> NDArray[np.float64]:
     """Return what a profile would say that each operation takes: float64[n_operations]."""
     if program.has_predictions:
         plan = run_contended("alone", Rules(waits_for_all=True), program.contended)
     else:
         plan = serial(program.without_launches())
-    begins, ends = spans(plan, program.graph)
+    begins, ends = plan.of_operations(program.graph.first_block)
     return ends - begins

@@ -337,11 +337,9 @@ def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
 
 
 def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
-    """Count the distinct bytes that kernels read or write.
-
-    Those that the L2 cache cannot hold cross the memory bus once at least. It may hold others as
-    the program begins or ends, as much as its size: these need not cross.
-    """
+    """Count the distinct bytes that kernels read or write."""
+    # Those that the L2 cache cannot hold cross the memory bus once at least. It may hold others as
+    # the program begins or ends, as much as its size: these need not cross.
     operation = graph.operation_of_block[footprints.block]
     of_kernel = graph.kernel[operation] >= 0
     if graph.space is None:

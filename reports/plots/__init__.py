@@ -44,11 +44,9 @@ def write_plots(
     png: bool = False,
     jobs: int = 1,
 ) -> list[Plot]:
-    """Draw the plots that say something of a study into a folder, as SVG and, if asked, PNG.
-
-    Processes draw side by side where the system can make copies of this one: drawing holds the
-    interpreter's lock, so that threads would gain nothing.
-    """
+    """Draw the plots that say something of a study into a folder, as SVG and, if asked, PNG."""
+    # Processes draw side by side where the system can make copies of this one: drawing holds the
+    # interpreter's lock, so that threads would gain nothing.
     draws = [partial(draw, study) for draw, tells in _PLOTS.items() if tells(study)]
     if pair is not None:
         draws = [draw for draw in draws if draw.func is not pair_blocks.plot]

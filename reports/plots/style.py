@@ -127,10 +127,8 @@ def save(plot: Plot, folder: Path, *, png: bool = True) -> None:
 
 
 def longest_drawn(values: Iterable[float]) -> float:
-    """Return how long a bar may be drawn, so that one that is far longer leaves room for others.
-
-    Nothing is cut below four times the length that three quarters of the bars do not pass.
-    """
+    """Return how long a bar may be drawn, so that one that is far longer leaves room for others."""
+    # Nothing is cut below four times the length that three quarters of the bars do not pass.
     lengths = sorted(value for value in values if value > 0)
     if not lengths:
         return 0.0
