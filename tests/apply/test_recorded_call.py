@@ -138,6 +138,7 @@ def test_no_times_no_prediction(store):
     assert said == ["nothing is predicted: the recording has no times"]
 
 
+@pytest.mark.jit_only
 def test_apply_and_bound_predict_the_same_microseconds(store, program):
     call = read_recorded(store.path, 2)
     scenario = Scenario.of_store(store, Request(read_profile=read_profile)).on(132)

@@ -28,6 +28,7 @@ def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
     assert "One stream. At most 1.43x more, ignoring launches." in text
 
 
+@pytest.mark.jit_only
 def test_no_range_goes_below_what_any_schedule_needs(program, sample_store, timing):
     words = [
         "bound",
@@ -43,6 +44,7 @@ def test_no_range_goes_below_what_any_schedule_needs(program, sample_store, timi
     assert times["least_us"] - 1e-9 <= times["changed_low_us"] <= times["changed_us"] + 1e-9
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("more", [[], ["--mechanism", "streams,cuda-graph"]])
 def test_json_has_the_verdict(program, sample_store, timing, more):
     shown = program(
@@ -92,6 +94,7 @@ def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
     assert (tmp_path / "r" / "report.md").read_text().startswith("5.03 ms now; ")
 
 
+@pytest.mark.jit_only
 def test_a_renamed_program_has_no_section_of_buffers(program, sample_store):
     shown = program(
         "report", sample_store.path, "--sms", 8, "--format", "json",
@@ -150,6 +153,7 @@ def test_a_graph_for_other_tools_knows_operators(program, sample_store, timing, 
     assert nodes[0]["duration"] == pytest.approx(2.208)
 
 
+@pytest.mark.jit_only
 def test_graphs_have_the_name_of_the_gpus_vendor(program, timed_store):
     out = program("bound", timed_store.path, "--gpu", "MI300X").out
     assert "as a HIP graph" in out

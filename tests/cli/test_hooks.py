@@ -137,6 +137,7 @@ def test_overlap(depgraph_baseline):
 """
 
 
+@pytest.mark.jit_only
 def test_a_program_that_gets_worse_fails(pytester, sample_store):
     def run(*options):
         return pytester.runpytest_inprocess(*PLUGIN, "-n0", *options)
@@ -195,6 +196,7 @@ def test_a_tolerance_that_lets_everything_pass_is_refused(pytester, sample_store
     result.stdout.fnmatch_lines(["*tolerance is *: give a share from 0 to below 1"])
 
 
+@pytest.mark.jit_only
 def test_several_processes_write_no_baselines(pytester, sample_store):
     pytest.importorskip("xdist")
     pytester.makepyfile(BASELINED.format(path=str(sample_store.path)))
@@ -203,6 +205,7 @@ def test_several_processes_write_no_baselines(pytester, sample_store):
     assert not (pytester.path / "depgraph-baselines.json").exists()
 
 
+@pytest.mark.jit_only
 def test_a_trace_is_extracted(pytester):
     pytester.makepyfile(BASELINED.format(path=str(sample_path("recording/gru_train.recording"))))
     options = *PLUGIN, "-n0", "--depgraph-update"

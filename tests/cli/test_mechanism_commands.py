@@ -34,6 +34,7 @@ def rows(text):
     return {row["mechanism"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+@pytest.mark.jit_only
 def test_predictions_that_know_nothing_of_links_say_so(program, store, tmp_path):
     path = tmp_path / "c3.out"
     assert program("extract", WORKLOADS / "flashoverlap.toml", "-o", path, "-q").code == 0
@@ -170,6 +171,7 @@ def test_the_cheapest_cusync_policy_of_a_pair(program, store):
     assert float(pair["speedup"]) == pytest.approx(2189.29 / makespan, rel=1e-4)
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("name", "words"),
     [

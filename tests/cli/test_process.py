@@ -17,6 +17,7 @@ from depgraph.cli.app import main
 from depgraph.parsers import open_trace
 from depgraph.store.store import Store
 
+pytestmark = pytest.mark.jit_only
 MORE_THAN_A_PIPE_HOLDS = b"what the program says itself\n" * 10_000
 
 

@@ -161,6 +161,7 @@ def test_few_sizes_are_tables_of_bounds_and_schedules(run):
     assert "longest-path-first" in out
 
 
+@pytest.mark.jit_only
 def test_what_ifs_change_the_answer_and_are_named(answer):
     before = answer("bound", "--sms", 132, "--timing", PROFILE, "--launch-gap", 2)
     after = answer(
@@ -227,6 +228,7 @@ def test_renaming_every_buffer_leaves_raw_only(answer):
     assert answer("bound", "--sms", 132)["bounds"][0]["critical_path"] > raw["critical_path"]
 
 
+@pytest.mark.jit_only
 def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
     # All that the program touches fits into the L2 cache of an H100.
     words = ("bound", "--sms", 132, "--timing", PROFILE)
@@ -382,6 +384,7 @@ def test_less_than_half_of_the_kernels_is_another_program(run, half_known):
     assert run("timing", "--allow-mismatch", profile)[0] == 0
 
 
+@pytest.mark.jit_only
 def test_what_does_not_fit_is_told_on_stderr(run, half_known):
     code, _, err = run("bound", "--sms", 8, "--timing", half_known(20))
     assert code == 0

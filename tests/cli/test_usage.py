@@ -69,6 +69,7 @@ def test_force_has_a_short_form(program, toy):
 DASHES = (("edges", "json"), ("kernels", "csv"), ("schedule", "perfetto"), ("graph", "dot"))
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(("what", "form"), DASHES)
 def test_a_dash_is_standard_output(program, toy, tmp_path, what, form):
     words = ["export", toy, "--what", what, "--to", form]

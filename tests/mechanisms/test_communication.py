@@ -199,6 +199,7 @@ def test_computation_and_communication_slow_each_other(tmp_path):
     assert found == pytest.approx(25 + 10 / 3)
 
 
+@pytest.mark.jit_only
 def test_the_public_predictor_of_flashoverlap():
     """38 waves on 108 SMs are 39 on 106; the last group of 280 tiles is sent when all are done."""
     found = read_workload(ROOT / "samples" / "workloads" / "flashoverlap.toml")
@@ -208,6 +209,7 @@ def test_the_public_predictor_of_flashoverlap():
     assert pool == pytest.approx(groups, rel=1e-3)
 
 
+@pytest.mark.jit_only
 def test_the_ladder_of_conccl():
     found = read_workload(ROOT / "samples" / "workloads" / "conccl.toml")
     names = ["serial", "c3", "c3-first", "c3-reserved", "c3-both", "c3-dma"]
@@ -335,6 +337,7 @@ def test_laws(tmp_path_factory, program, name, sms, contention):
         assert serial / row.makespan <= serial / max(link_time, computing) * (1 + 1e-9)
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("policy", "gpu", "said"),
     [

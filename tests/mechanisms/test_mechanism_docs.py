@@ -66,6 +66,7 @@ def case_of(workload, gpu, sms, launch, name):
     return row.makespan, row.speedup
 
 
+@pytest.mark.jit_only
 def test_cases_of_papers_are_as_computed():
     rows = CASE.findall((DOCS / "mechanisms.md").read_text())
     assert len(rows) == 25

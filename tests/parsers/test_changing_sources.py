@@ -94,6 +94,7 @@ def changing(trace, path, change, after):
     return trace
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("after", [0, 3, 1000])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("source", [plain_log, packed_log, kernels, kernels_list])

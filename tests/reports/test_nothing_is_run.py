@@ -78,6 +78,7 @@ def scenario(sample_store):
     return depgraph.Scenario.of_store(sample_store, request)
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("mechanisms", [[], ["serial", "streams", "cuda-graph", "stream-k"]])
 def test_no_answer_is_worked_out_again(scenario, nothing_runs, mechanisms, tmp_path):
     sizes, named = [8, 132], find_mechanisms(mechanisms)
@@ -118,6 +119,7 @@ def test_no_study_is_worked_out_again(scenario, nothing_runs, tmp_path):
     assert all(len(shown.to_pandas(name)) >= 0 for name in shown.tables)
 
 
+@pytest.mark.jit_only
 def test_nothing_else_is_worked_out_again(scenario, nothing_runs, tmp_path):
     sized = scenario.on(8)
     policies, renaming = cheapest_policies(sized), depgraph.study_renaming(sized)

@@ -104,6 +104,7 @@ def test_axes_name_their_units(plots):
     assert "SMs" in labels["speedup-by-sms"]
 
 
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes_side_by_side_and_whatever_the_users_style(
     all_drawn, folder, plots, tmp_path
 ):

@@ -116,6 +116,7 @@ def test_recorded_times_are_refused_of_a_program_in_a_suite(program, store, faul
     assert "\n" not in row["error"]
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("words", TAKE_TIMING)
 def test_times_of_another_store_that_are_named_are_taken_with_a_warning(program, store, words):
     times = times_of(store.path).rename(store.path.with_name("other.json"))

@@ -102,6 +102,7 @@ def test_the_small_store_is_read_in_all_its_parts(written):
 # Files that have changed
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_refused_by_the_name_of_its_file(folder, name):
     file = folder / name
@@ -137,6 +138,7 @@ def test_a_missing_file_is_refused(folder, name):
     assert f"{folder}: lacks {name}" in refusal(folder)
 
 
+@pytest.mark.jit_only
 def test_every_mixture_of_two_stores_is_refused_by_name(written, tmp_path):
     extraction = small_extraction()
     other = tmp_path / "other"

@@ -156,6 +156,7 @@ def test_its_database_can_be_converted(tmp_path, program):
     assert "rocpd convert --output-format csv -i" in done.err
 
 
+@pytest.mark.jit_only
 def test_mechanisms_of_nvidia_are_no_rows(program, sample_store):
     words = ("bound", sample_store.path, "--gpu", "MI300X", "--mechanism", "all", "--format", "csv")
     rows = {line.partition(",")[0] for line in program(*words).out.splitlines()}

@@ -133,6 +133,7 @@ def outcome(path):
         return f"refused in {str(error).count(chr(10)) + 1} lines".replace("1 lines", "one line")
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("shard", range(8))
 def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, shard):
     path = tmp_path / "it.recording"

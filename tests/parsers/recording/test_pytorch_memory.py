@@ -85,6 +85,7 @@ def test_a_tensor_that_was_freed_between_launches_makes_reuse(tmp_path):
     ]
 
 
+@pytest.mark.jit_only
 def test_all_false_dependences_of_a_real_program_but_those_of_copies_are_its_allocators():
     def counted(memory):
         opened = open_trace(sample_path(RECORDING))
