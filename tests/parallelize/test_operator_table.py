@@ -18,7 +18,7 @@ from depgraph.apply.operators import known_operators, rule_of  # noqa: E402
 from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 
 DEVICE = os.environ.get("DEPGRAPH_TEST_DEVICE", "cpu")
-SAMPLES, CALLS = 3, 3
+SAMPLES = 3
 MARGIN = 64
 RANDOM = {name for name, rule in known_operators().items() if rule.family == "random"}
 # Whose results are left as they were allocated, or are of no use to compare.
@@ -68,9 +68,9 @@ def inside(view, whole):
 class Poisoned(OperatorLog):
     """Calls every operator of the table again, with other bytes around its tensors."""
 
-    def __init__(self):
+    def __init__(self, most_calls=SAMPLES):
         super().__init__(torch.device(DEVICE))
-        self.seen, self.faults_found = {}, []
+        self.most_calls, self.seen, self.faults_found = most_calls, {}, []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         place = len(self.calls)
@@ -81,7 +81,7 @@ class Poisoned(OperatorLog):
         made = super().__torch_dispatch__(func, types, args, kwargs)
         is_leaf = len(self.calls) == place + 1 and self.calls[place].name == name
         rule = rule_of(name.split(".")[0]) if is_leaf else None
-        if rule and not self.calls[place].others and self.seen.get(name, 0) < CALLS:
+        if rule and not self.calls[place].others and self.seen.get(name, 0) < self.most_calls:
             self.seen[name] = self.seen.get(name, 0) + 1
             self.look(func, rule, *before)
         return made
@@ -142,14 +142,14 @@ def is_said_to_be_written(argument, rule):
     return (alias is not None and alias.is_write) or argument.name in rule.also_writes
 
 
-def examples(op):
+def examples(op, most=SAMPLES):
     dtypes = [
         d for d in (torch.float32, torch.int64, torch.bool) if d in op.supported_dtypes(DEVICE)
     ]
     for dtype in dtypes[:1]:
         needs_grad = op.supports_autograd and dtype.is_floating_point
         samples = op.sample_inputs(DEVICE, dtype, requires_grad=needs_grad)
-        for sample in itertools.islice(samples, SAMPLES):
+        for sample in itertools.islice(samples, most):
             yield sample, needs_grad
 
 
@@ -168,11 +168,12 @@ def run(op, sample, needs_grad):
 
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.full_name)
-def test_an_operator_touches_the_elements_of_its_tensors_alone(op):
-    log = Poisoned()
+@pytest.mark.parametrize("most", [1, pytest.param(SAMPLES, marks=pytest.mark.slow)])
+def test_an_operator_touches_the_elements_of_its_tensors_alone(op, most):
+    log = Poisoned(most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for sample, needs_grad in examples(op):
+        for sample, needs_grad in examples(op, most):
             with log:
                 run(op, sample, needs_grad)
     assert log.faults_found == []
