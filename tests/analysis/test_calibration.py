@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from measured import (
+    SMS,
     measurements_of_machine,
     programs_of_classes,
     short_programs,
@@ -25,6 +26,7 @@ from depgraph.parsers.measurements import read_measurements
 from depgraph.samples import sample_path
 
 H100 = load_gpu("H100 SXM")
+PART = replace(H100, sms=SMS)
 CLASSES = tuple(name for name in CONSTANTS if name.startswith("contention_"))
 LAUNCHES = (
     "graph_path_us", "graph_path_share", "graph_root_us", "graph_leaf_us", "graph_fork_us",
@@ -48,10 +50,10 @@ def measured_by(gpu, programs):
 
 @pytest.mark.jit_only
 def test_the_constants_that_made_the_times_are_found_again():
-    programs = measured_by(with_constants(H100, {"contention": 1.0}), small_programs())
-    found = calibrate(measurements_of_machine(programs), H100)
+    programs = measured_by(with_constants(PART, {"contention": 1.0}), small_programs())
+    found = calibrate(measurements_of_machine(programs), PART)
     assert found.gpu.contention == pytest.approx(1.0, rel=0.2)
-    assert found.gpu.graph_root_us == pytest.approx(H100.graph_root_us, rel=0.25)
+    assert found.gpu.graph_root_us == pytest.approx(PART.graph_root_us, rel=0.25)
     fans, before = of_family("fans", found.errors), of_family("fans", found.before)
     assert fans.mean < 0.03 < before.mean
     assert of_family("fans", found.fitted).mean < 0.03
@@ -59,19 +61,24 @@ def test_the_constants_that_made_the_times_are_found_again():
 
 @pytest.mark.jit_only
 @pytest.mark.parametrize(
-    ("programs", "constants"),
+    ("gpu", "rounds", "programs", "constants"),
     [
-        (short_programs(), {n: 2 * getattr(H100, n) for n in LAUNCHES}),
+        (PART, 2, short_programs(), {n: 2 * getattr(PART, n) for n in LAUNCHES}),
         pytest.param(
+            H100,
+            3,
             programs_of_classes(),
             dict(zip(CLASSES, (1.0, 1.5, 0.25, 0.6), strict=True)),
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_each_constant_that_made_the_times_is_found_again(programs, constants):
-    times = measured_by(with_constants(H100, constants), programs)
-    found = calibrate(measurements_of_machine(times), H100)
+def test_each_constant_that_made_the_times_is_found_again(
+    monkeypatch, gpu, rounds, programs, constants
+):
+    monkeypatch.setattr(calibration, "_FACTORS", calibration._FACTORS[:rounds])
+    times = measured_by(with_constants(gpu, constants), programs)
+    found = calibrate(measurements_of_machine(times, sms=gpu.sms), gpu)
     assert not set(constants) & set(found.taken_over)
     assert {n: getattr(found.gpu, n) for n in constants} == {
         n: pytest.approx(constants[n], rel=0.3) for n in constants
@@ -83,8 +90,8 @@ def test_each_constant_that_made_the_times_is_found_again(programs, constants):
 def test_constants_that_nothing_tells_of_stay():
     chain = [p for p in small_programs() if p.kind == "chain"]
     programs = [replace(p, half=i % 2) for i, p in enumerate(chain * 8)]
-    found = calibrate(measurements_of_machine(measured_by(H100, programs)), H100)
-    assert {n: getattr(found.gpu, n) for n in CONSTANTS} == {n: getattr(H100, n) for n in CONSTANTS}
+    found = calibrate(measurements_of_machine(measured_by(PART, programs)), PART)
+    assert {n: getattr(found.gpu, n) for n in CONSTANTS} == {n: getattr(PART, n) for n in CONSTANTS}
 
 
 @pytest.mark.slow
@@ -104,13 +111,13 @@ def test_the_packaged_measurements_give_the_constants_and_errors_of_the_h100():
 def test_too_few_programs_are_refused():
     found = measurements_of_machine(small_programs()[:3])
     with pytest.raises(ModelError, match=r"3 programs were measured, \d to fit .* at least 8"):
-        calibrate(found, H100)
+        calibrate(found, PART)
 
 
 @pytest.mark.parametrize(
     ("machine", "name", "sms"),
     [
-        ({"gpu": "NVIDIA H100 80GB HBM3"}, "H100 SXM", 132),
+        ({"gpu": "NVIDIA H100 80GB HBM3", "sms": 132}, "H100 SXM", 132),
         ({"gpu": "NVIDIA H100 80GB HBM3", "sms": 60}, "H100 SXM", 60),  # a part of it
         ({"gpu": "NVIDIA New", "architecture": 80, "sms": 90}, "NVIDIA New", 90),
     ],
@@ -132,7 +139,7 @@ def test_a_gpu_of_which_nothing_is_known_needs_a_name():
 @pytest.mark.parametrize("machine", [{}, {"gpu": 'NVIDIA "New"', "architecture": 80, "sms": 90}])
 def test_what_is_written_is_read_again(tmp_path, monkeypatch, machine):
     monkeypatch.setattr(calibration, "_FACTORS", calibration._FACTORS[:1])
-    programs = measured_by(H100, small_programs())
+    programs = measured_by(PART, small_programs())
     found = measurements_of_machine(programs, **machine)
     fitted = calibrate(found, model_of(found))
     path = tmp_path / "mine.toml"

@@ -7,11 +7,13 @@ from typing import Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
 
+SMS = 13  # a tenth of an H100: a tenth of the blocks fill it
+
 
 def small_programs() -> list[MeasuredProgram]:
     """Return fans and chains with kernels that fill a GPU, part of it, and hardly any of it."""
     found = []
-    for blocks, time in ((8, 4.0), (100, 12.0), (264, 20.0), (600, 30.0)):
+    for blocks, time in ((1, 4.0), (10, 12.0), (26, 20.0), (60, 30.0)):
         kernel = MeasuredKernel("k", (blocks, 1, 1), (256, 1, 1), 64, 0, time)
         for n in (2, 4):
             fan = [kernel] * n
@@ -25,7 +27,7 @@ def small_programs() -> list[MeasuredProgram]:
 def short_programs() -> list[MeasuredProgram]:
     """Return programs of short kernels: fans, and branches with edges between them."""
     found = []
-    for blocks, time in ((1, 1.2), (40, 5.0), (90, 9.0)):
+    for blocks, time in ((1, 1.2), (4, 5.0), (9, 9.0)):
         kernel = MeasuredKernel("k", (blocks, 1, 1), (256, 1, 1), 64, 0, time)
         for n in (3, 8, 24):
             found.append(_program(f"fan{n}-{blocks}", "fan", [kernel] * n, []))
@@ -38,7 +40,7 @@ def short_programs() -> list[MeasuredProgram]:
 
 
 def programs_of_classes() -> list[MeasuredProgram]:
-    """Return fans of kernels of each class."""
+    """Return fans of kernels of each class, for a whole H100."""
     found = []
     for name in ("sgemm", "conv", "flash_fwd", "softmax"):
         for blocks, time in ((60, 20.0), (132, 25.0), (400, 30.0), (900, 60.0)):
@@ -61,7 +63,7 @@ def _in_half(program: MeasuredProgram, half: int) -> MeasuredProgram:
 
 
 def measurements_of_machine(programs: list[MeasuredProgram], **machine: Any) -> Measurements:
-    """Return what a machine gave, by default an H100."""
+    """Return what a machine gave, by default a part of an H100."""
     return Measurements(
-        **{"gpu": "NVIDIA H100 80GB HBM3", "sms": 132, **machine}, programs=programs
+        **{"gpu": "NVIDIA H100 80GB HBM3", "sms": SMS, **machine}, programs=programs
     )
