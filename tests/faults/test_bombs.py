@@ -6,12 +6,12 @@ from faults.bombs import BOMBS, LARGE, LIMIT, run
 from depgraph.system.workers import BASE_BYTES
 
 REFUSED, FINE = 1, 0
+LONG = {*LARGE, "300 thousand members", "maps", "tiles of a million rows"}
+ALL = [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in (*BOMBS, *LARGE)]
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize(
-    "name", [*BOMBS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)]
-)
+@pytest.mark.parametrize("name", ALL)
 def test_a_bomb_is_refused_within_the_memory_limit(tmp_path, name):
     took = run(name, tmp_path)
     assert took.peak < LIMIT + BASE_BYTES

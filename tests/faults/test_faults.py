@@ -23,11 +23,12 @@ def run_all():
         yield run
 
 
+PLAIN, *PACKED = inputs.PACKERS
 WHOLE = [
     (name, packing)
-    for name in inputs.traces()
-    for packing in inputs.PACKERS
-    if packing == "plain" or name != "packed kernel"  # nothing packs a .tracez again
+    for number, name in enumerate(inputs.traces())
+    for packing in (PLAIN, PACKED[number % len(PACKED)])
+    if packing == PLAIN or name != "packed kernel"  # nothing packs a .tracez again
 ]
 
 
