@@ -26,6 +26,7 @@ from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
 compile_in_turn()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would parse all
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"

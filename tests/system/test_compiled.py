@@ -48,7 +48,7 @@ def run(script):
     """Run a script that has not loaded numba yet; return the lines it prints."""
     kept_beside_the_source = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-B", "-c", script],
         check=False,
         capture_output=True,
         text=True,
