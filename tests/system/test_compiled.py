@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -138,11 +139,15 @@ def triple(values):
 
 @pytest.mark.jit_only
 def test_compiling_is_announced_once_and_only_where_nothing_of_this_source_is_kept(tmp_path):
-    (tmp_path / "fresh.py").write_text(FRESH)
-    script = ANNOUNCED.format(folder=str(tmp_path))
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    first.mkdir()
+    (first / "fresh.py").write_text(FRESH)
+    script = ANNOUNCED.format(folder=str(first))
     assert run(script) == ["compiling", "2.0", "3.0"]
     assert run(script) == ["2.0", "3.0"]
-    (tmp_path / "fresh.py").write_text(FRESH.replace("* 3", "* 4"))
+    shutil.copytree(first, copy)
+    assert run(ANNOUNCED.format(folder=str(copy))) == ["2.0", "3.0"]
+    (first / "fresh.py").write_text(FRESH.replace("* 3", "* 4"))
     assert run(script) == ["compiling", "2.0", "4.0"]
 
 
