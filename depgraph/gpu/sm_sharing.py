@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _CLASSES = (
     (
         "contention_convolution",
-        re.compile(r"[fdw](prop|grad)|conv(?!ert)|xmma_gemm_f32f32", re.IGNORECASE),
+        re.compile(r"[fdw](prop|grad)|conv(?!ert)|gemm_f32f32_f32f32", re.IGNORECASE),
     ),
-    ("contention_gemm32", re.compile(r"sgemm|f32f32_f32f32|gemmSN", re.IGNORECASE)),
+    ("contention_gemm32", re.compile(r"sgemm|gemmSN", re.IGNORECASE)),
     ("contention_attention", re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
     ("contention_rows", re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
 )

@@ -100,14 +100,14 @@ def predicted_time(
 
 
 def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> list[float]:
-    """Return makespans, no less than `least`, of replays that end before the next one begins."""
+    """Return the host's time for a replay, no less than `least`, for each way, if all end in it."""
     model = scenario.launch
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:
         return []
     model = replace(model, root=LaunchTime(), leaf=LaunchTime())
     times = _makespans(graph, scenario.with_launch(model), {})
-    return [max(time, issued) for time in times] if max(times) <= issued else []
+    return [issued] * len(times) if max(times) <= issued else []
 
 
 def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:
