@@ -183,6 +183,7 @@ class _Search:
         self.measurable: set[str] = set()  # constants that some measured time depends on
         self.bare = [program.scenario(start, "full") for program in programs]
         self._shared: dict[tuple[float, ...], list[Scenario]] = {}
+        self.leaves = float(np.mean([_leaves(program) for program in programs]))
 
     def run(self, on_round: Callable[[int, int, float], None]) -> dict[str, float]:
         """Return the best constants, as they are written."""
@@ -202,7 +203,7 @@ class _Search:
         first = best[name]
         for step in (factor, 1 / factor):
             while self._is_allowed(name, best[name] * step):
-                changed = {**best, name: best[name] * step}
+                changed = self._with_changed(best, name, best[name] * step)
                 changed_error = self.mean_error(changed, _FITTED[name])
                 if changed_error != error:
                     self.measurable.add(name)
@@ -212,6 +213,18 @@ class _Search:
             if best[name] != first:
                 break
         return best, error
+
+    def _with_changed(
+        self, constants: Mapping[str, float], name: str, value: float
+    ) -> dict[str, float]:
+        """Change a constant; of the waits for leaves only how they depend on the leaves' number."""
+        changed = {**constants, name: value}
+        if name == "graph_leaf_us":
+            # A root waits for a time of its own and one for each leaf: fitted one after the other,
+            # either would take the place of both.
+            less = (value - constants[name]) * self.leaves
+            changed["graph_root_us"] = max(constants["graph_root_us"] - less, 1e-3)
+        return changed
 
     def _is_allowed(self, name: str, value: float) -> bool:
         if name in {"block_spread", "graph_path_share"} and value > _LARGEST_SHARE:
@@ -244,6 +257,11 @@ class _Search:
                 self._shared.pop(next(iter(self._shared)))
             self._shared[key] = [_on(scenario, gpu) for scenario in self.bare]
         return self._shared[key]
+
+
+def _leaves(program: MeasuredProgram) -> int:
+    """Count the kernels that none waits for."""
+    return len(program.kernels) - len({source for source, _ in program.edges})
 
 
 def _on(scenario: Scenario, gpu: Gpu) -> Scenario:

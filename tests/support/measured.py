@@ -29,7 +29,7 @@ def short_programs() -> list[MeasuredProgram]:
     found = []
     for blocks, time in ((1, 1.2), (4, 5.0), (9, 9.0)):
         kernel = MeasuredKernel("k", (blocks, 1, 1), (256, 1, 1), 64, 0, time)
-        for n in (3, 8, 24):
+        for n in (3, 6, 12):
             found.append(_program(f"fan{n}-{blocks}", "fan", [kernel] * n, []))
             fork = [(0, i + 1) for i in range(n)]
             join = [(i + 1, n + 1) for i in range(n)]
