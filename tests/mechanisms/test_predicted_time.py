@@ -52,6 +52,18 @@ def test_branches_are_predicted_in_several_orders(sizes, durations, expected):
     assert (found.low, found.time, found.high) == expected
 
 
+@pytest.mark.parametrize(("branches", "is_known"), [(2, True), (5, True), (6, False)])
+def test_few_branches_out_of_one_root_start_in_launch_order(branches, is_known):
+    # On 2 SMs, after the root: a long block beside the short ones, which take as long together.
+    sizes, long = [1] * (1 + branches), 2.0 * (branches - 1)
+    edges = [((0, 0), (1 + i, 0)) for i in range(branches)]
+    scenario = scenario_of(graph_of(sizes, edges), [1.0, long] + [2.0] * (branches - 1), sms=2)
+    scenario = scenario.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
+    found = predicted_time(CudaGraph(), scenario)
+    assert found.low == 1 + long
+    assert (found.low == found.high) == is_known
+
+
 @pytest.mark.parametrize("launch", ["gpu", "none", "0,0,0", "3,2,1.5"])
 @pytest.mark.parametrize("sizes", [[8], [8, 8, 8]])
 def test_a_chain_is_the_graph_of_its_edges(sizes, launch):
