@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 END, PROGRAMMATIC = "end", "programmatic"
 CHAINS = "chains"
-_IN_LAUNCH_ORDER = 5  # branches out of one root, at most
+# What waits for one node starts in launch order, or, if there is more of it, in the opposite one
+# (samples/validation/forks.cu on an H100, driver 580).
+_IN_LAUNCH_ORDER = 6
 
 
 class CudaGraph(Mechanism):
@@ -121,15 +123,13 @@ class CudaGraph(Mechanism):
     def ways(self, program: Scenario) -> Sequence[Mechanism]:
         """Return it with branches that start in several orders, where hardware may take any.
 
-        Measured on an H100 and an H200 (driver 580, ``samples/validation``): roots of an idle GPU
-        start in launch order, those of replays one after another in an order that differs from
-        replay to replay. Up to five branches out of one root start in launch order, always; more
-        in one that is not known.
+        Measured on an H100 (driver 580): roots of an idle GPU start in launch order, those of
+        replays one after another in an order that differs from replay to replay.
         """
         _, branch = _latencies(program, program.launch, *self._edges(program))
-        branches = len(distinct(branch[program.is_kernel]))
-        is_known = self.roots(program) == 1 and branches <= _IN_LAUNCH_ORDER
-        orders = 1 if is_known else {0: 1, 1: 1, 2: 2}.get(branches, 4)
+        orders = {0: 1, 1: 1, 2: 2}.get(len(distinct(branch[program.is_kernel])), 4)
+        if self.roots(program) == 1:
+            orders = 1
         return [
             CudaGraph(self.port, self.trigger, edges=self.edges, order=order)
             for order in range(orders)
@@ -174,7 +174,8 @@ def graph_rules(
     # Roots become known one after another, beside the other nodes.
     roots = _without(program, target)
     entry = np.arange(len(latency))
-    place = _places(branch, order)
+    wide = _wide_forks(source, target)
+    place = _places(branch, wide, order)
     entry[roots] = roots[np.argsort(place[roots], kind="stable")]
     enter = program.is_kernel * float(model.node.value)
     known = np.cumsum(enter)[roots]
@@ -184,19 +185,34 @@ def graph_rules(
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
     rules = gated(launching, gates, cluster=named_clusters(program))
-    if not order:
+    if not order and not wide:
         return rules
     blocks = np.argsort(place[program.graph.operation_of_block], kind="stable")
     return replace(rules, entry=entry, order=blocks)
 
 
-def _places(branch: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+def _wide_forks(source: NDArray[np.int32], target: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """Return what waits for each node that too many wait for to start in launch order."""
+    waiting = np.bincount(source)
+    by_source = target[np.argsort(source, kind="stable")]
+    begin = np.cumsum(waiting) - waiting
+    wide = np.flatnonzero(waiting > _IN_LAUNCH_ORDER)
+    return [by_source[begin[node] : begin[node] + waiting[node]] for node in wide]
+
+
+def _places(
+    branch: NDArray[np.int64], wide: list[NDArray[np.int32]], order: int
+) -> NDArray[np.int64]:
     """Return the place of each operation's branch in launch order or, if odd, the opposite.
 
-    From 2 on those from the middle on come first.
+    From 2 on those from the middle on come first. Branches of `wide` forks are turned round.
     """
     branches = distinct(branch)
-    place = np.searchsorted(branches, branch)
+    places = np.arange(len(branches))
+    for fork in wide:
+        own = np.searchsorted(branches, distinct(branch[fork]))
+        places[own] = places[own[::-1]]
+    place = places[np.searchsorted(branches, branch)]
     if order > 1:
         place = (place - len(branches) // 2) % len(branches)
     return -place if order % 2 else place
