@@ -11,14 +11,17 @@ CALL, RETURN, EXIT = "CALL", "RET", "EXIT"
 ALWAYS = frozenset({"", "PT", "UPT"})
 _JUMPS, _ENDS = ("BRA", CALL), (EXIT, "KILL", RETURN)
 BRANCHES = frozenset({*_JUMPS, *_ENDS})
+# What lets threads go on where they meet, and what says where that is: always right behind it.
+_MEETINGS = {"BSYNC": "BSSY", "ENDCOLLECTIVE": "WARPSYNC"}
 _MOST_CALLS = 8  # one inside of the other
 
-_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?)\s*;")
+_PLACE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
+_LINE = re.compile(_PLACE.pattern + r"\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _LABEL = re.compile(r"([.$\w]+):\s*$")
-_TARGET = re.compile(r"`\(([^)]+)\)")
+_TARGET = re.compile(r"`\(([^)]+)\)$")
 _PREDICATE = re.compile(r"!?U?P(?:T|\d+)$")
 _UNIFORM = re.compile(
-    "^U(?=(?:IADD|IMAD|LEA|LOP|PLOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|I|F))"
+    "^U(?=(?:IADD|IMAD|LEA|LOP|PLOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|VI|I|F))"
 )
 
 
@@ -100,23 +103,50 @@ def blocks_of(lines: Iterable[str]) -> list[Block]:
                 if each.may_go_on:
                     blocks[-1].follows.append(len(blocks))
                 blocks.append(Block())
+        elif _PLACE.match(line):
+            raise UnknownCodeError(f"nobody can read {line.split('*/')[-1].strip()}")
     for place, block in enumerate(blocks):
         _follow_jump(block, place, label_at)
+    _check_meetings(blocks, label_at)
     return blocks
 
 
 def _follow_jump(block: Block, place: int, label_at: dict[str, int]) -> None:
     """Note where a block goes on that ends in a jump or a call."""
     last = block.last
-    if last is None or last.name not in _JUMPS:
+    if last is None or last.name not in {*_JUMPS, RETURN}:
         return
+    target = label_at.get(last.target)
+    is_direct = target is not None and last.operands[-1].startswith("`(")
     if last.name == CALL:
-        block.calls = label_at.get(last.target)
+        block.calls = target if is_direct else None
         block.follows += [place + 1] if block.calls is None else []
-    elif last.target in label_at:
-        block.follows.append(label_at[last.target])
+    elif last.name == RETURN:  # to a register's distance behind the label
+        if target != 0:
+            raise UnknownCodeError("it returns to addresses that it computes")
+    elif is_direct and target is not None:
+        block.follows.append(target)
     else:
         raise UnknownCodeError("it jumps to addresses that it computes, or out of its own code")
+
+
+def _check_meetings(blocks: Sequence[Block], label_at: dict[str, int]) -> None:
+    """Refuse code where threads that meet may go on elsewhere than behind that instruction."""
+    said, meeting = set(), set()
+    for place, block in enumerate(blocks):
+        for each in block.instructions:
+            if each.name in _MEETINGS.values() and each.target:
+                said.add((each.name, _barrier(each), label_at.get(each.target)))
+            elif each.name in _MEETINGS:
+                behind = place + 1 if each is block.last else None
+                meeting.add((_MEETINGS[each.name], _barrier(each), behind))
+    if said != meeting:
+        raise UnknownCodeError("its threads meet, and go on where nobody knows")
+
+
+def _barrier(each: Instruction) -> str:
+    """Return what threads wait for each other by, if it has a name."""
+    return next((o for o in each.operands if o[0] == "B"), "")
 
 
 def _instruction(found: re.Match[str]) -> Instruction:
@@ -158,12 +188,12 @@ def width_of(each: Instruction) -> int:
     if name.endswith("GMMA") or name.startswith("LDT"):
         return 128
     if name.endswith("MMA"):
-        return 4
+        return 8 if name == "DMMA" and "8x8x4" not in options else 4
     if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"}:
         return 4
     if name == "SHF":  # also of 64 bits it keeps half
         return 1
     if name in {"CS2R", "FADD2", "FFMA2", "FMUL2"} or name[0] == "D" or "WIDE" in options:
         return 2
-    bits = [int(o) for o in options if o in {"64", "128", "256"}]
+    bits = [min(int(o), 128) for o in options if o in {"64", "128", "256"}]  # 256 go to two places
     return max(bits, default=64 if any("64" in o for o in options) else 32) // 32

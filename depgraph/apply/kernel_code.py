@@ -34,34 +34,38 @@ Value = frozenset[Source]
 
 _NUMBER: Source = frozenset()
 _ANY = -1  # one of the parameters, nobody knows which
-_PARAMETERS = -2  # the parameters themselves: tensor maps lie there
-_MODULE = -3  # a variable of the module
+_MODULE = -2  # a variable of the module
+_PARAMETERS = -3  # the parameters themselves, where tensor maps lie, or a number beside them
 _CODE = -4  # less where in the code a call returns to
 _NUMBERS: Value = frozenset({_NUMBER})
+_TOO_MANY: Value = frozenset({_NUMBER, frozenset({_ANY})})  # stays that whatever else it may be
 _OF_MODULE: Value = frozenset({frozenset({_MODULE})})
 _BANK_OF_CONSTANTS, _BANK_OF_VARIABLES = 3, 4
 _MOST_SOURCES = 32
 _HARMLESS = frozenset({"__assertfail"})  # functions of the driver that write nothing of others
 
 _REGISTER = re.compile(r"(?:[-~|!]*)(U?R(?:\d+|Z))(?![\w])")
-_CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\]\[([^\]]*)\]")
+_SIGNS = "-~|!"
+_OF_CONSTANTS = frozenset({"LDC", "ULDC", "LDCU"})
+_CONSTANT = re.compile(r"\bc\[0x([0-9a-f]+)\]\[([^\]]*)\]")
+_OTHER_CONSTANT = re.compile(r"\bc\w*\[(?!0x[0-9a-f]+\])")
 _INSIDE = re.compile(r"\[([^\]]*)\]\s*$")
 
+_OF_CACHES = frozenset({"E", "IV", "IVALL", "PF1", "PF2", "DML2"})  # of CCTL: it may discard, too
 _OF_TENSORS = {"UTMALDG": False, "UTMAPF": False, "UTMASTG": True, "UTMAREDG": True}
 _WITHOUT_MEMORY = (
     frozenset(
         """
-    ACQBULK ARRIVES ATOMS B2R BAR BFE BFI BGMMA BMMA BMOV BMSK BREAK BREV BSSY BSYNC CCTL
-    CCTLL CCTLT CGAERRBAR CREDUX CS2R DADD DEPBAR DFMA DMMA DMUL DSETP ELECT ERRBAR F2F F2FP
-    F2I F2IP FADD FADD2 FCHK FENCE FFMA FFMA2 FLO FMNMX FMNMX3 FMUL FMUL2 FRND FSEL FSET FSETP
-    FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA HMNMX2 HMUL2 HSET2 HSETP2 I2F I2FP I2I I2IP
-    IABS IADD IADD3 IDP IGMMA IMAD IMMA IMNMX ISCADD ISET ISETP LDC LDCU LDL LDS LDSM LDT LDTM
-    LEA LEPC LOP LOP3 MATCH MEMBAR MOV MOVM MUFU NANOSLEEP NOP P2R PLOP3 POPC PREEXIT PRMT
-    PSETP QGMMA QMMA R2B R2P R2UR REDUX S2R S2UR SEL SGXT SHF SHFL SHL SHR STL STS STSM STT
-    STTM SYNCS UCGABAR_ARV UCGABAR_GET UCGABAR_SET UCGABAR_WAIT ULDC USETMAXREG UTCATOMSWS
-    UTCBAR UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH VABSDIFF
-    VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP WARPGROUPSET WARPSYNC
-    YIELD
+    ACQBULK ARRIVES ATOMS B2R BAR BFE BFI BGMMA BMMA BMOV BMSK BREAK BREV BSSY BSYNC CCTL CCTLL
+    CCTLT CGAERRBAR CREDUX CS2R DADD DEPBAR DFMA DMMA DMUL DSETP ELECT ENDCOLLECTIVE ERRBAR F2F
+    F2FP F2I F2IP FADD FADD2 FCHK FENCE FFMA FFMA2 FLO FMNMX FMNMX3 FMUL FMUL2 FRND FSEL FSET
+    FSETP FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA HMNMX2 HMUL2 HSET2 HSETP2 I2F I2FP I2I I2IP
+    IABS IADD IADD3 IDP IGMMA IMAD IMMA IMNMX ISCADD ISET ISETP LDC LDCU LDGDEPBAR LDL LDS LDSM
+    LDT LDTM LEA LEPC LOP LOP3 MATCH MEMBAR MOV MOVM MUFU NANOSLEEP NOP P2R PLOP3 POPC PREEXIT
+    PRMT PSETP QGMMA QMMA R2B R2P R2UR REDUX S2R S2UR SEL SGXT SHF SHFL SHL SHR STL STS STSM STT
+    STTM SYNCS UCGABAR_ARV UCGABAR_GET UCGABAR_SET UCGABAR_WAIT ULDC USETMAXREG UTCATOMSWS UTCBAR
+    UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH VABSDIFF VABSDIFF4 VHMNMX
+    VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP WARPGROUPSET WARPSYNC YIELD
     """.split()  # noqa: SIM905 - easier to read
     )
     | BRANCHES
@@ -161,8 +165,8 @@ class _PointerFlow:
         if last is None:
             return
         if last.name == CALL and block.calls is None:
-            is_of_module = self._value(last.operands[0], state) == _OF_MODULE
-            if not (is_of_module and self._functions and self._functions <= _HARMLESS):
+            is_known = "ABS" in last.options and self._value(last.operands[0], state) == _OF_MODULE
+            if not (is_known and self._functions and self._functions <= _HARMLESS):
                 raise UnknownCodeError("it calls functions that are not in its own code")
         elif last.name == RETURN:
             wanted = {frozenset({_CODE - blocks[each].at}) for each in callers[-1:]}
@@ -172,30 +176,31 @@ class _PointerFlow:
 
     def _step(self, each: Instruction, state: dict[str, Value]) -> None:
         name, operands = each.name, each.sources
+        banks = [bank for text in each.operands for bank in _banks_of(text)]
+        self.reads_variables |= _BANK_OF_CONSTANTS in banks
         if name in STORES or name in LOADS:
             self._access(each, operands, state)
         elif name in _OF_TENSORS:
             self._tensor(each, operands, state)
             return
-        elif name not in _WITHOUT_MEMORY:
+        elif name not in _WITHOUT_MEMORY or (name == "CCTL" and set(each.options) - _OF_CACHES):
             raise UnknownCodeError(f"nobody knows what {each.full_name} does")
-        target = operands[0] if operands else ""
-        if not (register := _REGISTER.fullmatch(target.removesuffix(".reuse"))):
-            return
         if name in _WITHOUT_RESULT or "SETP" in name:
             return
         value = self._result(name, each, operands[1:], state)
-        width = width_of(each)
-        for step in range(width):
-            made = value if not step else _NUMBERS
-            _put(state, _next(register[1], step), made, is_sure=each.is_sure)
+        # A load of 256 bits has two results, of half of them each.
+        for target in operands[: 2 if "256" in each.options else 1]:
+            if register := _REGISTER.match(target):
+                for step in range(width_of(each)):
+                    made = self._loaded(name, operands[-1], step) if step else value
+                    _put(state, _next(register[1], step), made, is_sure=each.is_sure)
 
     def _result(
         self, name: str, each: Instruction, sources: Sequence[str], state: dict[str, Value]
     ) -> Value:
         """Return what an instruction puts into its first register."""
         first, second, third = (*sources, "", "", "")[:3]
-        if name in {"LDC", "ULDC", "LDCU"}:
+        if name in _OF_CONSTANTS:
             return self._constant(first)
         if name == "MOV" or (name == "IMAD" and "MOV" in each.options):
             moved = sources[-1] if sources else ""
@@ -206,32 +211,38 @@ class _PointerFlow:
             "R2UR": [first], "IADD": sources, "IADD3": sources, "VIADD": sources,
             "LEA": [second], "IMAD": [first, third] if second == "0x1" else [third],
         }  # fmt: skip
-        if {"HI", "X"} & set(each.options) or name not in {"SEL", *terms}:
+        if {"HI", "X", "OR"} & set(each.options) or name not in {"SEL", *terms}:
             return _NUMBERS
         if name == "SEL":
             return _either(self._value(first, state), self._value(second, state))
-        return _sum(self._value(source, state) for source in terms[name])
+        kept = [source for source in terms[name] if source and source[0] not in _SIGNS]
+        found = _sum(self._value(source, state) for source in kept)
+        # The distance between two addresses is none, and leads from a third to anywhere.
+        lost = (self._value(s.lstrip(_SIGNS), state) for s in sources if s not in kept)
+        is_number = all(s <= _PARAMETERS for source in _sum(lost) for s in source)
+        return found if is_number else _either(found, _NUMBERS)
 
     def _value(self, operand: str, state: dict[str, Value]) -> Value:
-        """Return what an operand holds; what is taken away from an address is a number."""
+        """Return what an operand holds that has no sign."""
         if operand.startswith("c["):
             return self._constant(operand)
         found = _REGISTER.match(operand)
-        if not found or operand.startswith(("-", "~", "|", "!")):
-            return _NUMBERS
-        return state.get(found[1], _NUMBERS)
+        return state.get(found[1], _NUMBERS) if found and operand[0] not in _SIGNS else _NUMBERS
 
-    def _constant(self, operand: str) -> Value:
+    def _loaded(self, name: str, operand: str, step: int) -> Value:
+        """Return what an instruction puts into a register behind its first: more pointers."""
+        return self._constant(operand, 4 * step) if name in _OF_CONSTANTS else _NUMBERS
+
+    def _constant(self, operand: str, more: int = 0) -> Value:
         found = _CONSTANT.search(operand)
         if not found:
             return _NUMBERS
         bank, place = int(found[1], 16), found[2]
         if bank:
-            self.reads_variables |= bank == _BANK_OF_CONSTANTS
             return _OF_MODULE if bank == _BANK_OF_VARIABLES else _NUMBERS
         if "R" in place:
             return frozenset({frozenset({_ANY})})
-        at = int(place, 16) - self._begin if place else 0
+        at = int(place or "0", 16) + more - self._begin
         if at < 0:
             return frozenset({frozenset({_PARAMETERS})}) if at % 8 == 0 else _NUMBERS
         return frozenset({frozenset({at})}) if at in self._pointers else _NUMBERS
@@ -243,11 +254,12 @@ class _PointerFlow:
             raise UnknownCodeError(f"{each.name} has no address")
         inside = _INSIDE.search(addresses[-1])
         terms = inside[1].split("+") if inside else []
-        for source in _sum(self._value(term.strip(), state) for term in terms):
+        for by in _sum(self._value(term.strip(), state) for term in terms):
             is_load = each.name in LOADS
+            source = by - {_PARAMETERS}
             if source == {_MODULE} and is_load:
                 self.reads_variables = True
-            elif not source or source & {_PARAMETERS, _MODULE}:
+            elif not source or _MODULE in source:
                 where = "variables of its module" if _MODULE in source else "addresses it computes"
                 raise UnknownCodeError(
                     f"it uses {where}, by {each.name}, and no pointer it was given"
@@ -257,29 +269,37 @@ class _PointerFlow:
 
     def _tensor(self, each: Instruction, operands: Sequence[str], state: dict[str, Value]) -> None:
         """Look at an access by a tensor map, which must be a parameter."""
-        inside = [found[1] for operand in operands if (found := _INSIDE.search(operand))]
-        addresses = [self._value(text.split("+", maxsplit=1)[0], state) for text in inside]
-        if any(source - {_PARAMETERS} for value in addresses for source in value):
+        inside = [operand[1:-1] for operand in operands if operand[0] == "["]
+        address = self._value(inside[1], state) if len(inside) > 1 else _NUMBERS
+        if any(source - {_PARAMETERS} for source in address):
             raise UnknownCodeError("it uses tensor maps in memory")
-        if frozenset({frozenset({_PARAMETERS})}) not in addresses:
+        if _NUMBER in address:
             raise UnknownCodeError("it uses tensor maps that are no parameters")
         if _OF_TENSORS[each.name]:
             self._stored.add(_ANY)
+
+
+def _banks_of(operand: str) -> list[int]:
+    """Return the banks of constants that an operand names; all are named by number."""
+    if _OTHER_CONSTANT.search(operand):
+        raise UnknownCodeError("it reads constants that it chooses")
+    return [int(found[1], 16) for found in _CONSTANT.finditer(operand)]
 
 
 def _sum(values: Iterable[Value]) -> Value:
     """Return what a sum is an address by: by what its terms are."""
     found: Value = _NUMBERS
     for value in values:
-        found = frozenset(a | {s for s in b if s > _CODE} for a in found for b in value)
-        if len(found) > _MOST_SOURCES:
-            return _NUMBERS
+        found = _capped(frozenset(a | {s for s in b if s > _CODE} for a in found for b in value))
     return found
 
 
 def _either(one: Value, other: Value) -> Value:
-    found = one | other
-    return found if len(found) <= _MOST_SOURCES else _NUMBERS
+    return _capped(one | other)
+
+
+def _capped(value: Value) -> Value:
+    return _TOO_MANY if value > _TOO_MANY or len(value) > _MOST_SOURCES else value
 
 
 def _joined(known: dict[str, Value], more: dict[str, Value]) -> dict[str, Value]:

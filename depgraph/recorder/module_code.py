@@ -13,8 +13,9 @@ from depgraph.recorder.toolkit import Toolkit, output_of
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _TEXT, _INFO = ".text.", ".nv.info."
-_POINTERS = ".rela.nv.constant4"  # what stands in the bank of addresses that code takes
-_SYMBOL, _ENTRY = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+# What stands in the bank of addresses that code takes, and the bytes of an entry.
+_POINTERS = {".rel.nv.constant4": 16, ".rela.nv.constant4": 24}
+_SYMBOL, _ENTRY = struct.Struct("<IBBHQQ"), struct.Struct("<QQ")
 _OBJECT = 1  # a type of symbols
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
@@ -28,7 +29,7 @@ class Module:
 
     path: Path
     begin_of: dict[str, int]  # mangled kernel name -> byte of the constant bank with its parameters
-    functions: frozenset[str]  # that it calls by their address; "" for one without a name
+    functions: frozenset[str]  # of others that it calls by their address; "" for one of its own
 
 
 def read_module(path: Path) -> Module:
@@ -84,14 +85,18 @@ def _sections(raw: bytes | mmap) -> dict[str, tuple[int, int]]:
 
 def _functions(raw: bytes, sections: dict[str, tuple[int, int]]) -> frozenset[str]:
     """Return the functions whose address code may take; what is no variable counts as one."""
-    at, size = sections.get(_POINTERS, (0, 0))
+    entries = (
+        _ENTRY.unpack_from(raw, entry)
+        for section, step in _POINTERS.items()
+        if section in sections
+        for entry in range(sections[section][0], sum(sections[section]), step)
+    )
     found = set()
-    for entry in range(at, at + size, _ENTRY.size):
-        number = _ENTRY.unpack_from(raw, entry)[1] >> 32
-        place = sections[".symtab"][0] + number * _SYMBOL.size
-        name, kind, *_ = _SYMBOL.unpack_from(raw, place)
-        if kind & 0xF != _OBJECT:
-            begin = sections[".strtab"][0] + name
+    for _, what in entries:
+        place = sections[".symtab"][0] + (what >> 32) * _SYMBOL.size
+        name, kind, _, section, *_ = _SYMBOL.unpack_from(raw, place)
+        if kind & 0xF != _OBJECT:  # one that the module has itself is the driver's by name alone
+            begin = sections[".strtab"][0] + (0 if section else name)
             found.add(raw[begin : raw.index(b"\0", begin)].decode())
     return frozenset(found)
 

@@ -43,6 +43,38 @@ ASSERTS = frozenset({"__assertfail"})
 READ_VARIABLES = {"of_constants", "turned"}
 
 
+BEGINS = {80: 0x160, 90: 0x210, 120: 0x380}  # of the parameters, by architecture
+# of traps.cu: where pointers stand, and by which a kernel writes
+HARMLESS_TRAPS = {
+    "scaled": ({0, 8}, {8}),
+    "below": ({0, 8}, {8}),
+    "asserts": ({0, 8}, {0}),
+    "queue": ({0, 8}, {0, 8}),
+    "strided": ({0, 8}, {8}),
+    "staged": ({0, 8}, {8}),
+    "diverging": ({0}, {0}),
+    "of_doubles": ({0, 8, 16}, {16}),
+    "of_eight": ({0, 8}, {8}),
+}
+TRAPS = {
+    "by_variable": {0}, "by_constant": {0}, "by_table": {0}, "by_choice": {0}, "by_shared": {0},
+    "by_shuffle": {0, 8}, "by_stack": {0, 8}, "by_pair": {0}, "by_xor": {8},
+    "by_distance": {0, 8, 16}, "by_exchange": {0}, "by_result": {0, 8}, "by_jump": {0, 8, 16},
+    "prints": {0}, "discards": {0}, "by_map": {128, 136},
+}  # fmt: skip
+SINCE = {"by_map": 90, "of_doubles": 90, "of_eight": 100}  # architectures
+
+
+def of_architectures(names):
+    """Return each architecture with each kernel of traps.cu that it has."""
+    return [(a, name) for name in names for a in BEGINS if a >= SINCE.get(name, 0)]
+
+
+@pytest.fixture(scope="module")
+def trap_text():
+    return {a: (DATA / f"traps_{a}.sass").read_text() for a in BEGINS}
+
+
 @pytest.fixture(scope="module")
 def text():
     return "\n".join((DATA / name).read_text() for name in ("kernels.sass", "triton.sass"))
@@ -85,20 +117,21 @@ def test_an_address_that_is_not_of_the_module_may_be_of_any_function(address):
     assert found.unknown == "it calls functions that are not in its own code"
 
 
-def module_with(functions, variables=()):
+def module_with(functions, variables=(), own=(), *, with_addends=True):
     """Return an ELF file of a kernel k that takes the addresses of functions and variables."""
+    section = ".rela.nv.constant4" if with_addends else ".rel.nv.constant4"
     names = [*functions, *variables]
     strings = b"\0" + b"".join(name.encode() + b"\0" for name in names)
     symbols, places = bytes(24), b""
     for number, name in enumerate(names, 1):
         at = strings.index(b"\0" + name.encode() + b"\0") + 1 if name else 0
         kind = 1 if name in variables else 2 if name else 3
-        symbols += struct.pack("<IBBHQQ", at, 0x10 | kind, 0, 0, 0, 0)
-        places += struct.pack("<QQq", 8 * number, number << 32 | 2, 0)
+        symbols += struct.pack("<IBBHQQ", at, 0x10 | kind, 0, name in own, 0, 0)
+        places += struct.pack("<QQq", 8 * number, number << 32 | 2, 0)[: 24 if with_addends else 16]
     info = struct.pack("<BBHIHH", 4, 0x0A, 8, 0, BEGIN, 16)
     parts = {
         "": b"", ".shstrtab": b"", ".strtab": strings, ".symtab": symbols,
-        ".rela.nv.constant4": places, ".text.k": bytes(16), ".nv.info.k": info,
+        section: places, ".text.k": bytes(16), ".nv.info.k": info,
     }  # fmt: skip
     parts[".shstrtab"] = b"".join(name.encode() + b"\0" for name in parts)
     body, rows, at_name = b"", b"", 0
@@ -122,6 +155,31 @@ def test_the_functions_whose_addresses_a_module_takes(functions, tmp_path):
     module = read_module(path)
     assert module.functions == frozenset(functions)
     assert module.begin_of == {"k": BEGIN}
+    path.write_bytes(module_with(functions, ("message",), with_addends=False))  # before Hopper
+    assert read_module(path) == module
+
+
+def test_a_function_of_the_module_is_none_of_the_driver_whatever_its_name(tmp_path):
+    path = tmp_path / "k.cubin"
+    path.write_bytes(module_with(("__assertfail",), own={"__assertfail"}))
+    assert read_module(path).functions == {""}
+
+
+@pytest.mark.parametrize(("architecture", "name"), of_architectures(TRAPS))
+def test_addresses_that_come_by_ways_that_are_easily_overlooked(architecture, name, trap_text):
+    text, begin = trap_text[architecture], BEGINS[architecture]
+    found = read_code(text, name, begin, TRAPS[name], ASSERTS | {"vprintf"})
+    assert found.unknown
+    assert "not in the module" not in found.unknown
+
+
+@pytest.mark.parametrize(("architecture", "name"), of_architectures(HARMLESS_TRAPS))
+def test_what_looks_like_such_ways_is_known(architecture, name, trap_text):
+    pointers, stored = HARMLESS_TRAPS[name]
+    text, begin = trap_text[architecture], BEGINS[architecture]
+    assert read_code(text, name, begin, pointers, ASSERTS) == KernelCode(
+        stored=frozenset(stored), reads_variables=name in {"scaled", "below"}
+    )
 
 
 def test_a_parameter_that_points_nowhere_known_is_no_pointer(text):
@@ -146,7 +204,7 @@ def code_text(*lines):
         f"{line}" if line.endswith(":") else f"        /*{16 * i:04x}*/    {line} ;"
         for i, line in enumerate(lines)
     ]
-    return "\n".join(['\t.section\t.text.k,"ax"', *rows])
+    return "\n".join(['\t.section\t.text.k,"ax"', "k:", *rows])
 
 
 @pytest.mark.parametrize(
@@ -167,6 +225,13 @@ def code_text(*lines):
         ([f"MOV R2, {A}", "RED.E.ADD [R2.64], R0", "LDG.E R3, [R2.64]"], {0}),
         ([f"MOV R2, {A}", "LDG.E R3, [R2.64]"], set()),
         ([f"MOV R2, {A}", f"MOV R4, {B}", "SEL R2, R2, R4, P0", "STG.E [R2.64], R0"], {0, 8}),
+        ([f"LDCU.128 UR4, {A}", "STG.E [UR6.64], R0"], {8}),
+        ([f"MOV R2, {A}", "DMMA.8x8x4 R28, R4, R8, R28", "STG.E [R2.64], R0"], {0}),
+        # numbers beside the parameters, such as how large a block is
+        ([f"IADD3 R2, R9, c[0x0][0x0], {A}", "STG.E [R2.64], R0"], {0}),
+        ([f"MOV R2, {A}", "IMAD R4, R9, c[0x0][0x0], R2", "STG.E [R4.64], R0"], {0}),
+        ([f"IADD3 R4, {A}, -{B}, RZ", f"IADD3 R2, R4, {A}, RZ", "STG.E [R2.64], R0"], {0}),
+        ([f"MOV R2, {A}", "CCTL.E.PF2 [R2]", "CCTL.IVALL", "STG.E [R2.64], R0"], {0}),
     ],
 )  # fmt: skip
 def test_an_address_is_followed_through_arithmetic(lines, stored):
@@ -192,10 +257,49 @@ def test_an_address_is_followed_through_arithmetic(lines, stored):
         [f"MOV R2, {A}", "CALL.ABS.NOINC `(vprintf)"],
         [f"MOV R2, {A}", "CALL.REL.NOINC R4"],
         [f"MOV R2, {A}", "RET.REL.NODEC R4 `(k)"],
+        [f"MOV R2, {A}", "BRA P0, R4 `(k)"],
+        [f"MOV R2, {A}", "LDG.E.ENL2.256 R8, R0, desc[UR4][R4.64]", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", "LDTM.16dp256bit R0, tmem[UR4]", "STG.E [R2.64], R0"],
+        [f"MOV R14, {A}", "DMMA.16x8x16 R8, R8, R4, R16", "STG.E [R14.64], R0"],
+        [f"MOV R2, {A}", "HADD2 R2.H0, R4, R5", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", "R2UR.OR UR4, R2", "STG.E [UR4.64], R0"],
+        [f"MOV R2, {A}", f"IADD3 R2, R2, R6, -{B}", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", f"IMAD R2, R6, R4, {B}", f"IADD3 R2, -{A}, R2, R4", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", "CCTL.E.RML2 [R2]"],
+        [f"MOV R2, {A}", "FMUL R4, R5, cx[UR4][0x10]"],
+        [f"MOV R2, {A}", "LDC R4, c[UR4][0x10]"],
+        ["UMOV UR4, c[0x0][0x208]", "UTMALDG.1D [UR8], [UR6], desc[UR4]"],
+        ["UMOV UR8, c[0x0][0x198]", "UTMALDG.1D [UR8], [UR6]"],
+        [f"MOV R2, {A}", "BSSY B0, `(.L_x_0)", "BSYNC B0", "NOP", ".L_x_0:", "NOP"],
+        [f"MOV R2, {A}", "BSSY B0, `(.L_x_0)", "BSYNC B1", ".L_x_0:", "NOP"],
+        [f"MOV R2, {A}", "WARPSYNC.COLLECTIVE R4, `(.L_x_0)", "ENDCOLLECTIVE", "NOP", ".L_x_0:"],
+        [f"MOV R2, {A}", "{ nobody knows }"],
     ],
 )  # fmt: skip
 def test_what_cannot_be_followed_is_said(lines):
     assert code_of(*lines, "EXIT").unknown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FFMA R2, R3, R4, c[0x3][0x10]", "FADD R2, R3, -c[0x3][0x10]",
+        "FADD R2, R3, |c[0x3][0x10]|", "ISETP.GT.AND P0, PT, R2, c[0x3][0x10], PT",
+        "@P0 LDC R2, c[0x3][R4+0x10]",
+        "FFMA RZ, R3, c[0x3][0x10], R4",
+    ],
+)  # fmt: skip
+def test_constants_are_read_by_any_instruction(line):
+    assert code_of(line, "EXIT").reads_variables
+
+
+def test_threads_go_on_where_they_meet():
+    lines = [
+        f"MOV R2, {A}", "BSSY B0, `(.L_x_0)", "@P0 BRA `(.L_x_1)", f"MOV R2, {B}", ".L_x_1:",
+        "BSYNC.RECONVERGENT B0", ".L_x_0:", "WARPSYNC.COLLECTIVE R9, `(.L_x_2)",
+        "SHFL.BFLY PT, R4, R5, R6, R7", "ENDCOLLECTIVE", ".L_x_2:", "STG.E [R2.64], R0", "EXIT",
+    ]  # fmt: skip
+    assert code_of(*lines) == KernelCode(stored=frozenset({0, 8}))
 
 
 def test_a_loop_is_followed_until_nothing_new_comes_up():
@@ -259,6 +363,8 @@ def test_a_function_is_followed_into(function, stored):
         (["LDL R4, [R1]", RETURN], {}),
         ([RETURN], {"behind": "MOV R4, 0x50"}),
         ([RETURN], {"behind": "@P0 MOV R4, 0x40"}),
+        (["RET.REL.NODEC R4 `(f)"], {}),
+        ([RETURN], {"call": "CALL.REL.NOINC R2 `(f)"}),
         (["MOV R4, 0x90", "CALL.REL.NOINC `(f)", RETURN], {}),  # it calls itself
         ([RETURN], {"call": "CALL.REL.NOINC `(other)"}),
     ],
