@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.answer import answer_bound, answer_mechanisms
+from depgraph.analysis.answer import Answer, answer_bound, answer_mechanisms
 from depgraph.analysis.next_steps import Invocation
-from depgraph.analysis.study import study
+from depgraph.analysis.study import Study, study
 from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.page.folder import write_report
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import drawn
-from depgraph.reports.plots.style import house_style, save
+from depgraph.reports.plots.style import Plot, house_style, save
 from depgraph.reports.tables.answer_report import answer_report
 from depgraph.reports.tables.render import facts_html, report_html
-from depgraph.reports.tables.table import table_rows
+from depgraph.reports.tables.table import Report, table_rows
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import parse_what_if
@@ -33,13 +33,9 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-    from depgraph.analysis.answer import Answer
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.study import Study
     from depgraph.gpu.model import Gpu
-    from depgraph.reports.plots.style import Plot
-    from depgraph.reports.tables.table import Report
 
 _TABLE_ROWS = 20
 _SOURCES = 3

@@ -3,14 +3,12 @@
 ``docs/mechanisms.md`` documents the keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +20,7 @@ from depgraph.system.described import (
     REQUIRED,
     DescribedFile,
     Field,
+    Reader,
     any_text,
     anything,
     one_of,
@@ -30,10 +29,6 @@ from depgraph.system.described import (
     whole,
 )
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from depgraph.system.described import Reader
-
 
 _Named = TypeVar("_Named")
 

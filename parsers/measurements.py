@@ -1,22 +1,17 @@
 """What ``depgraph calibrate`` and ``samples/validation/measure.py`` measured: one JSON file."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.inputs import TraceStream
-from depgraph.system.described import optional, real, text, whole
+from depgraph.system.described import Reader, optional, real, text, whole
 from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short
-
-if TYPE_CHECKING:
-    from depgraph.system.described import Reader
 
 _MOST_BYTES = 256 << 20
 _MOST_BLOCKS = 1 << 21

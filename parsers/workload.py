@@ -3,11 +3,9 @@
 ``docs/mechanisms.md`` documents the keys.
 """
 
-from __future__ import annotations
-
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +18,7 @@ from depgraph.extraction.workload import (
     check_dependence,
     workload_extraction,
 )
-from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
+from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches, Extraction, Link
 from depgraph.parsers.described_file import (
     BLOCK,
     MOST_BLOCKS,
@@ -46,10 +44,6 @@ from depgraph.system.described import (
 from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.rows import rows_of
 from depgraph.trace.records import PROGRAMMATIC
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Extraction, Link
-
 
 _MOST_KERNELS = 1 << 18
 _ENDS = 2

@@ -15,8 +15,8 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.graph_jit import SALT, mix64
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
-from depgraph.graph.lists import concatenate_lists, distinct
 from depgraph.scenario.scenario import Scenario
+from depgraph.system.arrays import concatenate_lists, distinct
 from depgraph.system.text import clean_text
 from depgraph.trace.records import WRITE, Allocation
 

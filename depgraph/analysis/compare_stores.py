@@ -1,27 +1,21 @@
 """What changed between two extractions: kernels, dependences between them, bound, utilization."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import bound_one
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
+from depgraph.graph.pairs import PairSummary
+from depgraph.graph.program import Kernel
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.text import size_text
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import Kernel
-    from depgraph.scenario.scenario import Scenario
-
 
 _LEAST_ADDRESS = 1 << 16  # from here on what calls a stream is no number of its own
 

@@ -14,7 +14,6 @@ from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
 from depgraph.analysis.outcome import Bound, limits_of
 from depgraph.analysis.renaming import BufferSet, Renaming, study_renaming
 from depgraph.errors import NotApplicableError
-from depgraph.graph.lists import distinct
 from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.base import run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import serial
@@ -32,6 +31,7 @@ from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
+from depgraph.system.arrays import distinct
 from depgraph.system.quantities import ratio, share_of
 from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.pairs import PairSummary
+from depgraph.graph.queries import PathStep
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.quantities import share_of
 from depgraph.system.rows import grouped
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.queries import PathStep
-    from depgraph.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

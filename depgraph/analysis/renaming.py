@@ -11,8 +11,8 @@ from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, Reuse, allocators, fi
 from depgraph.analysis.next_steps import Invocation, Step
 from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, invert_lists
-from depgraph.graph.lists import gather_lists
 from depgraph.scenario.scenario import Scenario
+from depgraph.system.arrays import gather_lists
 from depgraph.system.quantities import ratio
 
 SHARES = (0.5, 0.9, 1.0)

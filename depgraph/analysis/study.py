@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +25,25 @@ from depgraph.analysis.kernel_groups import (
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import Bound, Paths, limits_of, work_done
+from depgraph.analysis.renaming import Renaming
 from depgraph.analysis.run_times import SideBySide, side_by_side
 from depgraph.errors import DeadlockError, NotApplicableError
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.pairs import PairSummary
+from depgraph.graph.program import DeviceLaunches, Kernel
 from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks
+from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.base import run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import Dataflow, serial
+from depgraph.mechanisms.costs import ChangedCosts
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES
+from depgraph.schedule.schedule import Schedule
 from depgraph.system.quantities import ratio, share_of
 from depgraph.system.workers import NOBODY, Steps
-
-if TYPE_CHECKING:
-    from depgraph.analysis.renaming import Renaming
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import DeviceLaunches, Kernel
-    from depgraph.mechanisms import Mechanism
-    from depgraph.mechanisms.costs import ChangedCosts
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
-    from depgraph.timing.matched_profile import AluUse
-    from depgraph.timing.profile import Site
+from depgraph.timing.matched_profile import AluUse
+from depgraph.timing.profile import Site
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depgraph.apply.kernel_code import KernelCode  # noqa: TC001 - read by `restore`
+from depgraph.apply.kernel_code import KernelCode
 from depgraph.errors import ApplyError
 from depgraph.store.companions import checked, read_companion, write_companion
 from depgraph.system.output import new_file

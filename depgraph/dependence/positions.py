@@ -5,11 +5,8 @@ access and the share after the last, in sixteenths. The sweep over addresses the
 and pair of shares as a block of its own, so that sets of blocks carry them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +16,9 @@ from depgraph.dependence.possible import with_joins_in_known_memory, with_possib
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.spill import touched_by_copies
+from depgraph.graph.program import Extraction
+from depgraph.system.arrays import AccessKinds, Addresses, Blocks
 from depgraph.trace.records import MemoryOperation
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Extraction
-    from depgraph.system.arrays import AccessKinds, Addresses, Blocks
 
 STEPS = 16
 """Positions are counted in sixteenths of a block's accesses."""

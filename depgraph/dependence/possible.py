@@ -4,27 +4,22 @@ A join is certain if accesses in the trace make it. These add joins that are onl
 bound nothing, but what claims to be reached obeys them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.dependence.sweep import SetPairs, build_graph, sweep_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, cut_to_spans
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import extend, with_possible_joins_of
 from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
+from depgraph.graph.pairs import PairSummary
+from depgraph.graph.program import Kernel
+from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock, SetNumbers
 from depgraph.system.text import counted, kernels_text
 from depgraph.trace.records import RANGE, TILES
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import Kernel
-    from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock, SetNumbers
 
 FOUND = "found"
 SUSPECTED = "suspected"

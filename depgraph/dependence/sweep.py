@@ -1,20 +1,19 @@
 """From footprints to dependences: the sweep over addresses, and what it finds in factored form."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
 from depgraph.footprint.footprints import Footprints, stack_footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
-from depgraph.graph.lists import (
+from depgraph.system import arrays
+from depgraph.system.arrays import (
     concatenate_lists,
     distinct,
     gather_lists,
@@ -22,10 +21,6 @@ from depgraph.graph.lists import (
     list_offsets,
 )
 from depgraph.trace.records import KernelLaunch, Operation
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.system import arrays
 
 
 @dataclass(frozen=True, slots=True)

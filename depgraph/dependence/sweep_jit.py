@@ -10,20 +10,16 @@ was freed between two accesses, the pair is of kind REUSE, whatever they do.
 A *role* is an operation and a kind of access: 4 * operation + kind.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.graph import kinds
 from depgraph.graph.graph_jit import OTHER_SALT, SALT, mix64
+from depgraph.system.arrays import Addresses, Blocks, Mask, Operations
 from depgraph.system.compiled import compiled_helper, compiled_if_large
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Addresses, Blocks, Mask, Operations
 
 # What the blocks of an operation do with each other's bytes.
 SYNCHRONISES = 1

@@ -1,10 +1,7 @@
 """What is in a trace, what is missing, and what is wrong with it; nothing is written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +10,12 @@ from depgraph.errors import TraceError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
 from depgraph.extraction.shards import ShardResult
-from depgraph.graph.program import BlockCounts, remarks
+from depgraph.footprint.spill import Run
+from depgraph.graph.program import BlockCounts, Kernel, remarks
+from depgraph.system.arrays import Blocks
 from depgraph.system.text import kernels_text
 from depgraph.system.workers import BASE_BYTES, Threads, Workers, default_limit
-from depgraph.trace.records import LDGSTS_READ, MemoryOperation, Ranges
-
-if TYPE_CHECKING:
-    from depgraph.footprint.spill import Run
-    from depgraph.graph.program import Kernel
-    from depgraph.system.arrays import Blocks
-    from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
+from depgraph.trace import records
 
 _LDGSTS = (
     "kernels that read by LDGSTS (cp.async). Zero-fills look like reads, so that some dependences "
@@ -73,18 +66,18 @@ class _LdgstsBlocks:
         self.blocks: list[Blocks] = []
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
+        self, touches: records.BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
         """Note the blocks of a part of which a range remains, see `_scan_counts`."""
         del runs, n_blocks
         self.blocks.append(blocks[touches.row])
 
-    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+    def finish(self, copies: Iterable[tuple[int, records.MemoryOperation]]) -> None:
         """Note nothing: copies and memsets do not read by LDGSTS."""
 
 
 def check_trace(
-    trace: Trace,
+    trace: records.Trace,
     *,
     workers: Workers | None = None,
     allow_empty: bool = False,
@@ -93,7 +86,7 @@ def check_trace(
     """Read a whole trace; `on_progress` is called with the bytes that were just scanned."""
     faults: list[Problem] = []
 
-    def note(damage: Damage) -> None:
+    def note(damage: records.Damage) -> None:
         place = f"{damage.path or trace.name}:{damage.line}"
         faults.append(Problem(is_error=True, found=damage.found, place=place))
 
@@ -128,7 +121,7 @@ def check_trace(
         trace=trace.name,
         format=trace.format,
         kernels=kernels,
-        copies=sum(isinstance(o, MemoryOperation) for o in collector.operations),
+        copies=sum(isinstance(o, records.MemoryOperation) for o in collector.operations),
         problems=[*faults, *_warnings(collector, kernels, ldgsts.blocks)],
         skipped=dict(collector.total.skipped.most_common()),
         blind_spots=tuple(trace.blind_spots),
@@ -138,7 +131,7 @@ def check_trace(
     )
 
 
-def _scan_counts(task: PartTask) -> ScannedPart:
+def _scan_counts(task: records.PartTask) -> records.ScannedPart:
     """Scan a part; of its ranges one remains for each block that reads by LDGSTS alone."""
     ldgsts = _LdgstsRows()
     part = task.scan(ldgsts)
@@ -156,9 +149,9 @@ class _LdgstsRows:
     def __init__(self) -> None:
         self.rows: list[NDArray[np.int32]] = []
 
-    def take(self, ranges: Ranges) -> None:
+    def take(self, ranges: records.Ranges) -> None:
         """Note the rows of some ranges."""
-        self.rows.append(np.unique(ranges.row[ranges.kind == LDGSTS_READ]))
+        self.rows.append(np.unique(ranges.row[ranges.kind == records.LDGSTS_READ]))
 
 
 def _warnings(

@@ -1,38 +1,32 @@
 """The main pipeline: scan a trace in parallel, join footprints, find dependences."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nvtx
 
 from depgraph.dependence.possible import with_possible_joins, with_possible_writes
 from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
-from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
-from depgraph.extraction.scan import most_ranges, scan_parts
+from depgraph.extraction.collect import BLOCK_BYTES, BlockNumbers, Collector, kernel_rows
+from depgraph.extraction.scan import Scanned, most_ranges, scan_parts
 from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.footprint.spill import RangeStore
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
+from depgraph.store.store import Store
 from depgraph.store.tables import not_a_store
 from depgraph.store.writer import write_store
 from depgraph.system.output import Scratch, refuse_existing
 from depgraph.system.workers import BASE_BYTES, Threads, Workers, available_jobs, default_limit
 from depgraph.trace.records import MemoryOperation, Trace
-
-if TYPE_CHECKING:
-    from depgraph.extraction.collect import BlockNumbers
-    from depgraph.extraction.scan import Scanned
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.store.store import Store
 
 _MOST_HASHED_BYTES = 64 << 20
 _HASHED_END_BYTES = 4 << 20

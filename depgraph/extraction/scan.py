@@ -1,7 +1,5 @@
 """The parts of a trace scanned: on threads here, on a cluster; kept, or taken from another run."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -14,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import nvtx
@@ -23,6 +21,7 @@ from depgraph.errors import OutputError
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.spill import Run, write_run_by_start
 from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
+from depgraph.system.workers import Workers
 from depgraph.trace.records import (
     COUNTERS,
     Allocation,
@@ -40,11 +39,7 @@ from depgraph.trace.records import (
     Trace,
 )
 
-if TYPE_CHECKING:
-    from depgraph.system.workers import Workers
-
-    Scanned = tuple[ScannedPart, list[Run]]
-
+Scanned = tuple[ScannedPart, list[Run]]
 
 # What a range costs while a part is scanned: in the table and in its copies while the table is
 # joined, and in the few results of a thread that wait to be gathered.

@@ -1,13 +1,11 @@
 """Shards of the address space: analysed one by one or side by side, put together at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import nvtx
@@ -22,13 +20,10 @@ from depgraph.footprint.footprints import (
     stack_footprints,
 )
 from depgraph.footprint.spill import PAGE_BYTES, RangeStore, Run, SpilledFootprints, write_run
-from depgraph.graph.lists import list_of_each, list_offsets
+from depgraph.system.arrays import AddressSpaces, FirstBlocks, list_of_each, list_offsets
+from depgraph.system.output import Scratch
 from depgraph.system.workers import Workers, return_free_memory
 from depgraph.trace.records import READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import AddressSpaces, FirstBlocks
-    from depgraph.system.output import Scratch
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.
 _ALIGNMENT = 128

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import (
     BlockCounts,
@@ -27,11 +28,8 @@ from depgraph.graph.program import (
 from depgraph.system.rows import columns_of
 from depgraph.trace.records import KernelLaunch
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-
-    Joins = Iterator[tuple[range | ArrayLike, range | ArrayLike, float]]
-    """Blocks waited for, blocks that wait, and after which share of their work."""
+Joins = Iterator[tuple[range | ArrayLike, range | ArrayLike, float]]
+"""Blocks waited for, blocks that wait, and after which share of their work."""
 
 PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil", "groups")
 FORMAT = "workload"

@@ -1,16 +1,12 @@
 """Byte ranges grouped by row and kind: sort and join them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.system.arrays import Offsets
 from depgraph.system.compiled import compiled_helper, compiled_if_large
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Offsets
 
 
 class Groups(NamedTuple):

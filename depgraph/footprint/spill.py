@@ -1,11 +1,8 @@
 """The ranges of a whole trace: in memory as long as there is room, then in sorted Parquet files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +10,18 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
+from depgraph.system.arrays import Blocks
 from depgraph.system.arrow import from_numpy, to_numpy
-from depgraph.system.output import one_line_errors
+from depgraph.system.output import Scratch, one_line_errors
 from depgraph.system.workers import return_free_memory
-from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, MemoryOperation
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Blocks
-    from depgraph.system.output import Scratch
-    from depgraph.trace.records import BlockTouches
-
+from depgraph.trace.records import (
+    LDGSTS_READ,
+    READ,
+    SYNC_READ,
+    WRITE,
+    BlockTouches,
+    MemoryOperation,
+)
 
 # Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
 PAGE_BYTES = 1 << 16

@@ -20,7 +20,6 @@ from depgraph.graph.kinds import (
     KINDS_WITHOUT_FREES,
     Basis,
 )
-from depgraph.graph.lists import distinct, gather_lists, list_of_each
 from depgraph.graph.pairs import (
     EDGE_BATCH,
     GraphArrays,
@@ -29,6 +28,7 @@ from depgraph.graph.pairs import (
     count_edges_not_in,
     count_pairs,
 )
+from depgraph.system.arrays import distinct, gather_lists, list_of_each
 from depgraph.trace.records import TO_DEVICE
 
 if TYPE_CHECKING:

@@ -1,30 +1,29 @@
 """Making block graphs: from lists of joins, and from other graphs with other source sets."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
-from depgraph.graph.lists import concatenate_lists, distinct, gather_lists, list_offsets, lists_of
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import (
-        Blocks,
-        FirstBlocks,
-        KernelNumbers,
-        Lists,
-        Operations,
-        SetNumbers,
-        Sets,
-    )
+from depgraph.system.arrays import (
+    Blocks,
+    FirstBlocks,
+    KernelNumbers,
+    Lists,
+    Operations,
+    SetNumbers,
+    Sets,
+    concatenate_lists,
+    distinct,
+    gather_lists,
+    list_offsets,
+    lists_of,
+)
 
 
 class GraphBuilder:

@@ -5,18 +5,14 @@
 *mask* has a bit for each.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.graph.graph_jit import SALT, intern_lists, mix64
+from depgraph.system.arrays import Blocks, Offsets
 from depgraph.system.compiled import compiled, compiled_if_large
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Blocks, Offsets
 
 
 class Groups(NamedTuple):

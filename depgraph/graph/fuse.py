@@ -1,23 +1,24 @@
 """Fuse two kernels of a block graph into one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import renumbered
+from depgraph.graph.block_graph import BlockGraph, Resources
 from depgraph.graph.builder import assemble
-from depgraph.graph.lists import distinct, gather_lists, list_of_each, list_offsets
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph, Resources
-    from depgraph.graph.program import Kernel
-    from depgraph.system.arrays import FirstBlocks, Sets
+from depgraph.graph.program import Kernel
+from depgraph.system.arrays import (
+    FirstBlocks,
+    Sets,
+    distinct,
+    gather_lists,
+    list_of_each,
+    list_offsets,
+)
 
 _ALONE = -1
 

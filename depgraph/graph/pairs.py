@@ -1,11 +1,9 @@
 """Pairs of operations that depend on one another: their edges, counted, and the shape they have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +17,19 @@ from depgraph.graph.edges_jit import (
 )
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
-from depgraph.graph.lists import gather_lists, list_offsets
+from depgraph.system.arrays import (
+    Blocks,
+    Edges,
+    FirstBlocks,
+    KernelNumbers,
+    Mask,
+    Offsets,
+    Operations,
+    SetNumbers,
+    gather_lists,
+    list_offsets,
+)
 from depgraph.system.rows import rows_of
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import (
-        Blocks,
-        Edges,
-        FirstBlocks,
-        KernelNumbers,
-        Mask,
-        Offsets,
-        Operations,
-        SetNumbers,
-    )
 
 
 class GraphArrays(NamedTuple):

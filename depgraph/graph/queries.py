@@ -1,24 +1,18 @@
 """What a block waits for and why, the critical path, slack of kernels, the matrix of a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_past
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.lists import list_of_each
 from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.system.arrays import BlockTimes, list_of_each
 from depgraph.trace.records import READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.system.arrays import BlockTimes
 
 
 @dataclass(frozen=True, slots=True)

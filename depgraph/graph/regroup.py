@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import RAW
-from depgraph.graph.lists import (
+from depgraph.graph.pairs import group_targets, pair_joins
+from depgraph.system.arrays import (
+    BlockTimes,
+    Lists,
     concatenate_lists,
     distinct,
     gather_lists,
     list_of_each,
     list_offsets,
 )
-from depgraph.graph.pairs import group_targets, pair_joins
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.system.arrays import BlockTimes, Lists
-
-    Numbers = NDArray[np.int64]
-    StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+Numbers = NDArray[np.int64]
+StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 
 # Assumed steps finer than the positions that a trace gives would be of no use.
 _MOST_STEPS = 16

@@ -1,15 +1,15 @@
 """ACS: kernels out of order, found independent by their byte ranges at run time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
+from depgraph.footprint.footprints import Footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES, tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
@@ -19,14 +19,10 @@ from depgraph.mechanisms.base import (
     dependent_operations,
 )
 from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Durvasula et al., ACS: Concurrent kernel execution on irregular, input-dependent graphs"
 _KINDS = {"RAW": (WRITE, READ), "WAR": (READ, WRITE), "WAW": (WRITE, WRITE)}

@@ -6,27 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.graph.lists import distinct
+from depgraph.footprint.footprints import Footprints
+from depgraph.gpu.model import Gpu
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.costs import ChangedCosts, Charges, Cost, charges_of, without_launch_costs
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.policy import Rules
 from depgraph.schedule.schedule import ANOMALY, Schedule
 from depgraph.schedule.simulate import run_rules
 from depgraph.system import quantities
+from depgraph.system.arrays import distinct
 from depgraph.system.quantities import LARGEST_PARAMETER
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import Gpu
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.policy import Rules
-
 
 Found = TypeVar("Found")
 

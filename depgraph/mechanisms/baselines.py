@@ -1,10 +1,7 @@
 """What mechanisms are compared with: serialized launches, dataflow, and dataflow without limits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +9,11 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, word
 from depgraph.mechanisms.costs import LAUNCH, Charges, ahead, serialized
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES, Rules
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate import run_rules
 from depgraph.schedule.simulate_jit import serial_schedule
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 
 class Serial(Mechanism):

@@ -1,9 +1,7 @@
 """BlockMaestro: blocks of a few pre-launched kernels, released by counters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from depgraph.mechanisms.base import (
     word,
 )
 from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import (
     ALL_ENDED,
     IGNORED,
@@ -27,9 +26,6 @@ from depgraph.schedule.policy import (
     oldest_first,
 )
 from depgraph.system.text import counted
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
 DEFAULT_WINDOW = 2

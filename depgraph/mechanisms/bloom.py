@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
+from depgraph.footprint.footprints import Footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
 from depgraph.mechanisms.base import (
@@ -21,17 +23,12 @@ from depgraph.mechanisms.base import (
     footprints_for,
     whole_numbers,
 )
-from depgraph.mechanisms.costs import ahead
+from depgraph.mechanisms.costs import Charges, ahead
 from depgraph.mechanisms.filters_jit import ask_each, fill_filters, report_sharing
 from depgraph.mechanisms.hints import in_spaces
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
 from depgraph.trace.records import READ, WRITE
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario.scenario import Scenario
 
 LINE_BYTES = 128
 MOST_HASHES = 64

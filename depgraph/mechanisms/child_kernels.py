@@ -1,24 +1,20 @@
 """Dynamic parallelism: no child kernels, all of them, those above a threshold, or as SPAWN says."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
+from depgraph.graph.program import DeviceLaunches
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
 from depgraph.mechanisms.costs import Charges, Cost, serialized
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted, show_number
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import DeviceLaunches
-    from depgraph.scenario.scenario import Scenario
 
 _SIMULATOR = (
     "GPGPU-Sim, -cdp_latency 7200,8000,100,12000,1600: a warp takes 8000 and 100 a lane for the "

@@ -1,24 +1,20 @@
 """Thread-block clusters, placed together on close SMs, and control of their launch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
 
 PORTABLE, LARGEST = 8, 16
 

@@ -1,8 +1,6 @@
 """Computation beside communication: what a GPU's SMs, links and copy engines make of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +10,9 @@ from depgraph.graph.program import Collective, Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
 from depgraph.mechanisms.costs import LAUNCH, Charges, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.
 _LINK = 1 << 40

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import IGNORED, Gates, Rules
 from depgraph.system.quantities import LONGEST_TIME, TIMES, convert_time, number
 from depgraph.system.text import in_short
@@ -18,7 +19,6 @@ from depgraph.timing.launch_model import OFF, LaunchModel
 
 if TYPE_CHECKING:
     from depgraph.mechanisms.base import Mechanism
-    from depgraph.scenario.scenario import Scenario
 
 
 LAUNCHES = "launches"
@@ -48,7 +48,7 @@ class Quantity:
     unit: str
 
 
-ChangedCosts: TypeAlias = "Mapping[str, Mapping[str, Quantity]]"
+ChangedCosts: TypeAlias = Mapping[str, Mapping[str, Quantity]]
 """Mechanism to the costs of it that are not the defaults."""
 
 

@@ -1,27 +1,22 @@
 """A CUDA graph of the program's kernels, with no edges but the true dependences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.graph.lists import distinct
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.baselines import graph_paths
 from depgraph.mechanisms.branches_jit import continue_branches
 from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, lacking_code
 from depgraph.mechanisms.streams import named_clusters
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.launch_model import LaunchModel
+from depgraph.system.arrays import distinct
+from depgraph.timing.launch_model import LaunchModel
 
 END, PROGRAMMATIC = "end", "programmatic"
 CHAINS = "chains"

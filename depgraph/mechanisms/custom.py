@@ -1,10 +1,8 @@
 """A policy of the user's own, described in a TOML file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import Charges, Cost, Launching, ahead, once, one_by_one, parse_cost
 from depgraph.mechanisms.mega import workers_of
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,
@@ -27,9 +26,6 @@ from depgraph.schedule.policy import (
 from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
 from depgraph.system.quantities import LARGEST_PARAMETER
 from depgraph.system.text import clean_text
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 SUFFIX = ".toml"
 _AVAILABLE = {

@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import RAW
-from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
+from depgraph.system.arrays import gather_lists, list_of_each
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-
-    Numbers = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 _PAPER = "Jangda et al., cuSync, CGO 2024; microsoft/cusync"
 

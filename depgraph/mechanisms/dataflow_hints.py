@@ -6,12 +6,13 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
@@ -26,15 +27,12 @@ from depgraph.mechanisms.bloom import (
 from depgraph.mechanisms.costs import Charges, Cost, ahead
 from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
+from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate import run_rules
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
-
-    Words = NDArray[np.uint64]
+Words = NDArray[np.uint64]
 
 COUNTING, RING = SORTS = ("counting", "ring")
 USUAL = (TENSOR, 1 << 12, 4, 32, RING)

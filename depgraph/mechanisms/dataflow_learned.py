@@ -1,28 +1,23 @@
 """Dataflow learned from earlier launches: by edges, or by footprints relative to buffers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
+from depgraph.footprint.footprints import Footprints
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, footprints_for, word
-from depgraph.mechanisms.costs import Cost, ahead
+from depgraph.mechanisms.costs import Charges, Cost, ahead
 from depgraph.mechanisms.hints import ALIGNMENT
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Gates, Rules
 from depgraph.system.text import counted
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.trace.records import Allocation
+from depgraph.trace.records import Allocation
 
 EDGES, RELATIVE = "edges", "relative"
 # A launch is compared with earlier ones by up to this many kernels before it, a power of two.

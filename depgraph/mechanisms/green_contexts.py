@@ -1,9 +1,7 @@
 """Green contexts: streams that own a part of the SMs."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +11,8 @@ from depgraph.mechanisms.base import Availability, Numbered, dependent_operation
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.mechanisms.streams import previous_in_stream
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 # By the first digit of the compute capability: the fewest SMs of a part, and what they are a
 # multiple of; the latter for all newer ones.

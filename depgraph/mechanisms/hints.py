@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
-from depgraph.graph.lists import distinct
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import footprints_for
-from depgraph.trace.records import ACCESS_KINDS
+from depgraph.scenario.scenario import Scenario
+from depgraph.system.arrays import distinct
+from depgraph.trace.records import ACCESS_KINDS, Allocation
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.trace.records import Allocation
-
-    Keys = NDArray[np.uint64]
+Keys = NDArray[np.uint64]
 
 TENSOR, ROW, BLOCK = GRAINS = ("tensor", "row", "block")
 # Allocators round up to this (``kMinBlockSize`` of PyTorch's), so that tensors begin at multiples.

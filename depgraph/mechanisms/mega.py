@@ -1,18 +1,14 @@
 """Megakernels: the whole program as one persistent kernel whose workers run blocks as tasks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, word
 from depgraph.mechanisms.costs import Charges, Cost, once
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 TASK, READY, KERNEL = "task", "ready", "kernel"
 

@@ -1,9 +1,6 @@
 """Programmatic dependent launch: the next kernel's blocks take their slots early."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +10,9 @@ from depgraph.graph.program import common_architecture
 from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 from depgraph.trace.records import TRIGGER, WAIT
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
-
 
 FIRST_ARCHITECTURE = 90
 """The first whose code can trigger and wait (PTX ISA, griddepcontrol)."""

@@ -1,29 +1,22 @@
 """What a program would be measured at: the one prediction, whoever asks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import run_mechanism
+from depgraph.gpu.model import MeasuredErrors
+from depgraph.mechanisms.base import Mechanism, run_mechanism
 from depgraph.mechanisms.baselines import Serial
 from depgraph.mechanisms.costs import ChangedCosts, charges_of, without_launch_costs
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.contention import contended_bound, run_contended
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against
+from depgraph.schedule.schedule import Schedule
 from depgraph.timing.launch_model import LaunchTime
-
-if TYPE_CHECKING:
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.mechanisms.base import Mechanism
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
-
 
 EARLY = frozenset({"PDL", "programmatic ports"})
 """Families whose blocks start before what they wait for has ended."""

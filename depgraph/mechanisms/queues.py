@@ -1,12 +1,11 @@
 """Command queues of the HSA: a graph of kernels as barrier packets in more or fewer queues."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import (
     Availability,
     Numbered,
@@ -14,11 +13,8 @@ from depgraph.mechanisms.base import (
     sources_of_each,
 )
 from depgraph.mechanisms.costs import Charges, Cost
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
 
 _SIGNALS = 5
 _PAPER = "Puthoor et al., Oversubscribed command queues in GPUs, GPGPU 2018 (second-hand)"

@@ -1,10 +1,8 @@
 """How two programs share a GPU: by kernels, by parts of its SMs, as ECLIP does, or by blocks."""
 
-from __future__ import annotations
-
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +10,10 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
 from depgraph.mechanisms.baselines import serial
-from depgraph.mechanisms.costs import one_by_one
+from depgraph.mechanisms.costs import Charges, one_by_one
 from depgraph.scenario.contention import run_contended
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules
-
-if TYPE_CHECKING:
-    from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario.scenario import Scenario
 
 PARTITION, BLOCKS, ECLIP = "partition", "blocks", "eclip"
 _NAME = re.compile(r"(streams|blocks|eclip)|partition\(([^()]*)\)")

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered, sources_of_each
 from depgraph.mechanisms.costs import LAUNCH, Charges, gated, one_by_one
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-
-    Numbers = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 _MOST_GATES = 1 << 22
 

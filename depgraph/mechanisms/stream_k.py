@@ -1,27 +1,23 @@
 """Stream-K: work split evenly over the SMs, so that no wave is part-filled."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
 from depgraph.system.text import counted
 from depgraph.timing.durations import kernel_makespans
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"
 

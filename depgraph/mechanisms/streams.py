@@ -1,22 +1,15 @@
 """Streams, and the order that events between them would impose."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.gpu.sm_sharing import clusters_of
-from depgraph.graph.lists import distinct
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import LAUNCH, Charges, Launching, gated, one_by_one
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.timing.launch_model import LaunchModel
-
+from depgraph.system.arrays import distinct
+from depgraph.timing.launch_model import LaunchModel
 
 # Streams beyond these make no fork longer (samples/validation, and streams of kernels that do
 # nothing in samples/validation/hardware.cu, where 64 took no longer each).

@@ -1,19 +1,15 @@
 """Wireframe: blocks level by level of the dependence graph, a few levels at a time."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.mechanisms.base import Availability, Numbered
 from depgraph.mechanisms.costs import Charges, Cost, once
+from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
-
-if TYPE_CHECKING:
-    from depgraph.scenario.scenario import Scenario
 
 
 class Wireframe(Numbered):

@@ -1,7 +1,5 @@
 """Compiling the native parts, once for each GPU architecture and each version of the tools."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -11,15 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from depgraph.errors import RecorderError
 from depgraph.ownership import is_ours
-from depgraph.recorder.toolkit import sees_tiles
+from depgraph.recorder.toolkit import Toolkit, sees_tiles
 from depgraph.system.output import WorkFolder, one_line_errors, work_folder
-
-if TYPE_CHECKING:
-    from depgraph.recorder.toolkit import Toolkit
 
 Thing = TypeVar("Thing")
 

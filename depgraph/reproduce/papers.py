@@ -21,7 +21,6 @@ from depgraph.extraction.workload import (
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.lists import list_of_each
 from depgraph.graph.program import DeviceLaunches, Extraction
 from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.costs import charges_of
@@ -32,6 +31,7 @@ from depgraph.reproduce.programs import geometric_mean, makespan, scenario_of
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.store import Store
+from depgraph.system.arrays import list_of_each
 from depgraph.system.quantities import ratio
 from depgraph.system.text import did_you_mean, in_short
 from depgraph.timing.launch_model import LaunchChoice, parse_launch

@@ -1,11 +1,9 @@
 """Described programs, and what a mechanism makes of one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -13,15 +11,13 @@ from depgraph.analysis.compare_mechanisms import schedule_of
 from depgraph.extraction.workload import WorkloadKernel
 from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
+from depgraph.graph.program import Extraction
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.costs import ChangedCosts
 from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.scenario import Scenario
 from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice
 from depgraph.trace.records import READ
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Extraction
-    from depgraph.mechanisms.costs import ChangedCosts
-    from depgraph.scenario.scenario import Scenario
 
 _SHARED_BYTES = {"V100": 96 << 10, "A100": 164 << 10}
 _MOST_OF_TWO = 128 * 128

@@ -10,31 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_resources import default_gpu, sm_resources
+from depgraph.gpu.model import Gpu, load_gpu
+from depgraph.gpu.sm_resources import SmResources, default_gpu, sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
-from depgraph.scenario.what_if import apply_what_ifs
+from depgraph.scenario.what_if import Statement, apply_what_ifs
 from depgraph.system.quantities import convert_time, ratio, share_of
 from depgraph.system.text import counted, kernels_text
-from depgraph.timing.durations import default_durations, kernel_makespans, measured_block_durations
+from depgraph.timing.durations import (
+    Durations,
+    default_durations,
+    kernel_makespans,
+    measured_block_durations,
+)
 from depgraph.timing.fit import Fit, fit_profile
-from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
-from depgraph.timing.matched_profile import fill_resources, matched_durations
+from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, LaunchChoice, launch_model
+from depgraph.timing.matched_profile import Match, fill_resources, matched_durations
 from depgraph.timing.measured_run import measured_run
-from depgraph.timing.profile import BlockProfile
+from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
 if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import Gpu
-    from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
     from depgraph.scenario.contention import Contention
-    from depgraph.scenario.what_if import Statement
-    from depgraph.timing.durations import Durations
-    from depgraph.timing.launch_model import LaunchChoice
-    from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile, Where
     from depgraph.trace.records import Allocation
 
 

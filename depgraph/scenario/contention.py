@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.gpu.model import calibrated_gpu
+from depgraph.gpu.model import Gpu, MeasuredErrors, calibrated_gpu
 from depgraph.schedule.policy import HOLDS, IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import show_percent
-from depgraph.timing.durations import kernel_makespans
+from depgraph.timing.durations import Durations, kernel_makespans
 
 if TYPE_CHECKING:
-    from depgraph.gpu.model import Gpu, MeasuredErrors
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
-    from depgraph.timing.durations import Durations
 
 Contention = Literal["none", "sm", "full"]
 

@@ -12,16 +12,14 @@ from depgraph.gpu.model import Gpu, load_gpu, load_gpu_file
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.store.companions import recorded_times, store_named_by, times_of
 from depgraph.timing.fit import Fit, fit_profile
-from depgraph.timing.launch_model import NO_LAUNCHES
-from depgraph.timing.profile import KernelProfile
+from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice
+from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
 if TYPE_CHECKING:
     from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
-    from depgraph.timing.launch_model import LaunchChoice
-    from depgraph.timing.profile import BlockProfile, Where
 
     Profile = KernelProfile | BlockProfile
 

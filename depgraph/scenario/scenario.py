@@ -13,23 +13,20 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.possible import uncertainty
+from depgraph.dependence.possible import Uncertainty, uncertainty
 from depgraph.errors import NotApplicableError
-from depgraph.gpu.model import calibrated_gpu
-from depgraph.gpu.sm_resources import sm_resources
+from depgraph.gpu.model import MeasuredErrors, calibrated_gpu
+from depgraph.gpu.sm_resources import SmResources, sm_resources
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.system.quantities import convert_time
 from depgraph.system.rows import columns_of
-from depgraph.timing.durations import kernel_makespans
-from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
+from depgraph.timing.durations import Durations, kernel_makespans
+from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, LaunchModel, launch_model
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import MeasuredErrors
-    from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
@@ -37,9 +34,7 @@ if TYPE_CHECKING:
     from depgraph.scenario.contention import Contention, Trust
     from depgraph.scenario.of_store import Request
     from depgraph.store.store import Store
-    from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
-    from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.matched_profile import AluUse
     from depgraph.timing.measured_run import MeasuredRun
     from depgraph.timing.profile import Site

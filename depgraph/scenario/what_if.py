@@ -1,22 +1,22 @@
 """What if: change the program a little, without another trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.footprint.footprints import join_footprints
+from depgraph.footprint.footprints import Footprints, join_footprints
 from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
+from depgraph.graph.program import Kernel
+from depgraph.scenario.scenario import Scenario
 from depgraph.system.quantities import (
     GREATEST_FACTOR,
     LARGEST_ID,
@@ -26,11 +26,6 @@ from depgraph.system.quantities import (
 )
 from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
-
-if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.program import Kernel
-    from depgraph.scenario.scenario import Scenario
 
 GRAMMAR = (
     "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw,reuse, merge=A,B, gap*=F or "

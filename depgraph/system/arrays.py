@@ -1,11 +1,16 @@
-"""The arrays of footprints and of the block graph: dtype, shape and unit of each, said once.
+"""Arrays of footprints and of the block graph: dtype, shape and unit of each; lists as two arrays.
 
 An *operation* is a kernel, a copy or a memset, in program order; *global* numbers of blocks count
-through all of them. Only type checkers import this module.
+through all of them.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+Value = TypeVar("Value", bound=np.generic)
 
 PerOperation = NDArray[np.int64]
 """int64[n_operations]: a number for each operation."""
@@ -51,3 +56,51 @@ Text = NDArray[np.uint8]
 """uint8[n]: a buffer of text, behind which a scanner may read `PADDING` bytes."""
 Words = NDArray[np.uint64]
 """uint64[n - 7]: the same buffer as overlapping words, see `overlapping_words`."""
+
+
+def lists_of(lists: Iterable[ArrayLike]) -> Lists:
+    """Put lists into two arrays: int64[n + 1] and int32[...]."""
+    arrays = [np.asarray(values, np.int32) for values in lists]
+    return list_offsets([len(a) for a in arrays]), np.concatenate([np.empty(0, np.int32), *arrays])
+
+
+def distinct(values: NDArray[Value]) -> NDArray[Value]:
+    """Return each value once, ascending."""
+    # `numpy.unique` uses a hash table since NumPy 2.3, which takes 20 times as long on 5 million
+    # numbers most of which differ.
+    ordered = np.sort(values)
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    kept: NDArray[Value] = ordered[is_first]
+    return kept
+
+
+def list_offsets(sizes: ArrayLike) -> NDArray[np.int64]:
+    """Return where lists of some sizes begin, and where the last one ends: int64[n + 1]."""
+    sizes = np.asarray(sizes, np.int64)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def gather_lists(
+    offsets: Offsets, values: NDArray[Value], chosen: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.int64], NDArray[Value]]:
+    """Return the chosen lists, in the order in which they are chosen."""
+    begins = offsets[chosen]
+    sizes = offsets[1:][chosen] - begins
+    gathered = list_offsets(sizes)
+    places = np.arange(gathered[-1])
+    places += np.repeat(begins - gathered[:-1], sizes)
+    return gathered, values[places]
+
+
+def concatenate_lists(pieces: Sequence[Lists]) -> Lists:
+    """Put lists behind other lists."""
+    sizes = [np.diff(offsets) for offsets, _ in pieces]
+    return list_offsets(np.concatenate(sizes)), np.concatenate([values for _, values in pieces])
+
+
+def list_of_each(offsets: Offsets) -> NDArray[np.int32]:
+    """Return in which list each value stands: int32[...]."""
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))

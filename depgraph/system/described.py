@@ -12,25 +12,14 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NoReturn,
-    TypeAlias,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
 
 from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
 from depgraph.system.quantities import MOST_ROWS
 from depgraph.system.text import clean_text, in_short, shown_in_short
 
-if TYPE_CHECKING:
-    Reader: TypeAlias = Callable[[object], Any]
-    """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
-
+Reader: TypeAlias = Callable[[object], Any]
+"""Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
 
 MOST_BYTES = 64 << 20
 _MOST_KEY_PARTS = 64

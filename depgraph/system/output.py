@@ -21,14 +21,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.system.interrupts import interrupts_held, keep, remove_on_interrupt, remove_tree
 
-if TYPE_CHECKING:
-    # Says what keeps a folder from being a result of ours, "" for nothing.
-    NotOurs = Callable[[Path], str]
+NotOurs = Callable[[Path], str]
 
 _MARK = ".depgraph-"
 _NAME_LENGTH = 40

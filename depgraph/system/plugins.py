@@ -1,15 +1,10 @@
 """What other packages bring: entry points of theirs, by group and name."""
 
-from __future__ import annotations
-
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from depgraph.errors import ModelError
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 PARSERS, MECHANISMS, EXPORTS = "depgraph.parsers", "depgraph.mechanisms", "depgraph.exports"
 

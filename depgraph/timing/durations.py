@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.program import Kernel
 from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import counted, kernels_text, nor_more, show_number
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
-
 
 _SAME_LAUNCH = "the median time of launches of the same function, grid and block"
 _BEYOND = (

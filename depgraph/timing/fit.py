@@ -1,24 +1,17 @@
 """Whether a profile is of the program that was traced: one judgement for all who use its times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
+from depgraph.graph.program import Kernel
 from depgraph.system.text import nor_more
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
-from depgraph.timing.profile import BlockProfile
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Kernel
-    from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile, Where
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, Match
+from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
 _MOST_OTHERS = 0.5  # share of its time that a profile spends outside the trace
 _OWN_TABLES = ("kernels-", "blocks-")

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import DEFAULT_GPU, load_gpu
+from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
 from depgraph.system.quantities import LONGEST_TIME, convert_time, number
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from depgraph.gpu.model import Gpu
     from depgraph.timing.measured_run import MeasuredRun
 
 # Of each time what the model of a GPU calls it, and what people do.

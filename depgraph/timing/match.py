@@ -1,31 +1,24 @@
 """Match a profile to the kernels of a store: which measured launch is which traced one."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
+from depgraph.graph.program import Kernel
 from depgraph.system.quantities import LARGEST_ID, whole_number
 from depgraph.system.text import counted, nor_more, show_number, show_percent
-from depgraph.timing.align import UNPAIRED, align
+from depgraph.timing.align import UNPAIRED, Level, align
 from depgraph.timing.durations import median
 from depgraph.timing.matched_profile import PICKS, Match
-from depgraph.timing.profile import UNKNOWN, Where
+from depgraph.timing.profile import UNKNOWN, KernelProfile, Where
 from depgraph.trace.names import base_name, demangle
-
-if TYPE_CHECKING:
-    from depgraph.graph.program import Kernel
-    from depgraph.timing.align import Level
-    from depgraph.timing.profile import KernelProfile
 
 _LISTED = 5
 _SAME_SPELLING = 0.9

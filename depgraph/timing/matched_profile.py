@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
-from depgraph.graph.lists import distinct
+from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.graph.program import Kernel
+from depgraph.system.arrays import distinct
 from depgraph.system.text import counted, show_number
-from depgraph.timing.durations import median, scaled_durations
-from depgraph.timing.profile import UNKNOWN
-
-if TYPE_CHECKING:
-    from depgraph.graph.block_graph import BlockGraph, Resources
-    from depgraph.graph.program import Kernel
-    from depgraph.timing.durations import Durations
-    from depgraph.timing.profile import KernelProfile, Site
-    from depgraph.trace.block_spans import BlockSpans
+from depgraph.timing.durations import Durations, median, scaled_durations
+from depgraph.timing.profile import UNKNOWN, KernelProfile, Site
+from depgraph.trace.block_spans import BlockSpans
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
 PICKS = ("median", "mean", "min", "last")

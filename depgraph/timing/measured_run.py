@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.graph.lists import distinct
+from depgraph.system.arrays import distinct
 from depgraph.timing.durations import median
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile
 
 
 @dataclass(frozen=True, slots=True)

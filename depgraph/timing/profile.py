@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 
-if TYPE_CHECKING:
-    Integers = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 UNKNOWN = -1
 """Stands in an integer column for a value that the file does not give."""

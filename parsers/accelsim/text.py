@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,10 +22,8 @@ from depgraph.parsers.scanning.opcodes import (
 from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.system.arrays import Text, Words
 from depgraph.trace.records import Damage, Overflow, ScannedPart
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Text, Words
 
 BUFFER_BYTES = 1 << 20  # of text that a thread holds at a time
 HEAD_BYTES = 1 << 16  # enough for the header and for lines to tell the layout by

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,8 @@ from depgraph.parsers.cutracer.launches import ADDRESSES, EVENT, METADATA, read_
 from depgraph.parsers.cutracer.scan import COMPLETION, TILES, read_records
 from depgraph.parsers.nvbit.log import BLIND_SPOTS
 from depgraph.parsers.nvbit.text import untraced_by_name
-from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, name_of
-from depgraph.trace.records import KnownPart, ProgramOrder, ScannedPart
-
-if TYPE_CHECKING:
-    from depgraph.parsers.scanning.inputs import TraceInput
-    from depgraph.trace.records import KernelLaunch, PartTask
+from depgraph.parsers.scanning.inputs import InputTrace, TraceInput, WholeInput, name_of
+from depgraph.trace.records import KernelLaunch, KnownPart, PartTask, ProgramOrder, ScannedPart
 
 FORMAT = "cutracer"
 NO_STREAMS = "on which stream a kernel was launched, which only the kernel events file says"

@@ -11,17 +11,15 @@ import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import HEAD_BYTES
 from depgraph.parsers.scanning.inputs import TraceStream
+from depgraph.timing.profile import KernelProfile
 
-if TYPE_CHECKING:
-    from depgraph.timing.profile import KernelProfile
-
-    Fields = dict[int, list[int | bytes]]
+Fields = dict[int, list[int | bytes]]
 
 HINT = "give the .et file of the rank, as chakra_converter writes it from a host and device trace"
 _MOST_BYTES = 64 << 20

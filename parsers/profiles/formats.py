@@ -1,20 +1,14 @@
 """Read a file of times: its format is told by its contents, and each has a module that reads it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from depgraph.errors import ProfileError, TraceError
 from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
 from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
-from depgraph.timing.profile import BlockProfile
-
-if TYPE_CHECKING:
-    from depgraph.timing.profile import KernelProfile
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 _SQLITE = b"SQLite format 3\0"
 _PARQUET = b"PAR1"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,8 @@ from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
 from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
-if TYPE_CHECKING:
-    Integers = NDArray[np.int64]
-    Columns = Mapping[str, NDArray[Any]]
+Integers = NDArray[np.int64]
+Columns = Mapping[str, NDArray[Any]]
 
 _INTEGERS = (
     "kernel", "registers", "static_shared_bytes", "dynamic_shared_bytes", "shared_bytes", "device",

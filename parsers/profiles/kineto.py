@@ -4,13 +4,11 @@ With ``profile_memory=True`` it has the tensors that come and go in segments whi
 keeps, and which are all that CUDA sees.
 """
 
-from __future__ import annotations
-
 import operator
 from decimal import Decimal
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +18,9 @@ from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeT
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import nanoseconds, text_chunks
 from depgraph.store.companions import TIMES, open_companion
-from depgraph.timing.profile import NOWHERE, UNKNOWN, Site
+from depgraph.timing.profile import NOWHERE, UNKNOWN, KernelProfile, Site
 from depgraph.trace.block_spans import unpacked
-
-if TYPE_CHECKING:
-    from depgraph.timing.profile import KernelProfile
-    from depgraph.trace.records import Dim3
-
+from depgraph.trace.records import Dim3
 
 HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "

@@ -1,20 +1,16 @@
 """Kernel times from ``nsys export --type sqlite``, and from the SQLite files of nvprof."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.host_spans import HostSpans
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-
-if TYPE_CHECKING:
-    from depgraph.parsers.profiles.host_spans import HostSpans
 
 HINT = (
     "profile with nsys profile --trace=cuda PROGRAM, then nsys export --type sqlite REPORT.nsys-rep"

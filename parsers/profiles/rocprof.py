@@ -4,19 +4,14 @@ Source: ROCm documentation, "Using rocprofv3", kernel trace and agent info; colu
 version and of the first, and those of rocpd2csv.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import Header, cells_of, header_of, integer, open_text
-
-if TYPE_CHECKING:
-    from depgraph.timing.profile import KernelProfile
-    from depgraph.trace.records import Dim3
+from depgraph.timing.profile import KernelProfile
+from depgraph.trace.records import Dim3
 
 Agents = dict[int, tuple[str, int | None]]  # name and compute units of GPUs, by logical node
 

@@ -1,24 +1,17 @@
 """The allocations of a recording: the GPU's, and those of PyTorch's caching allocator."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.kineto import MEMORY_HINT, read_memory
+from depgraph.parsers.profiles.kineto import MEMORY_HINT, Change, Launch, MemoryProfile, read_memory
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
-from depgraph.trace.records import Allocation
-
-if TYPE_CHECKING:
-    from depgraph.parsers.profiles.kineto import Change, Launch, MemoryProfile
-    from depgraph.trace.records import KernelLaunch
+from depgraph.trace.records import Allocation, KernelLaunch
 
 OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
 

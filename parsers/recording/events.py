@@ -1,19 +1,16 @@
 """What a recording says of the host: launches, copies, memsets, allocations, in its order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
-from depgraph.parsers.recording.tensor_maps import maps_in
+from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, maps_in
 from depgraph.parsers.scanning.json_lines import (
     LARGEST,
     Event,
@@ -26,39 +23,29 @@ from depgraph.parsers.scanning.json_lines import (
 from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES, USES_OWN_MAPS
 from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.text import in_short
-from depgraph.trace.records import (
-    MEMSET,
-    ON_DEVICE,
-    PROGRAMMATIC,
-    SOMEWHERE,
-    TO_DEVICE,
-    TO_HOST,
-    Calls,
-    HostCall,
-    KernelLaunch,
-    MemoryOperation,
-    ScannedPart,
-)
-
-if TYPE_CHECKING:
-    from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap
-    from depgraph.trace.records import Operation
+from depgraph.trace import records
 
 CALLS = frozenset({"stream", "sync", "graph", "edges"})
-_STREAMS = (Calls.LEGACY, Calls.BLOCKING, Calls.NON_BLOCKING)
+_STREAMS = (records.Calls.LEGACY, records.Calls.BLOCKING, records.Calls.NON_BLOCKING)
 _SYNCS = {
-    "record": Calls.RECORDS,
-    "wait": Calls.AWAITS,
-    "event": Calls.HOST_AWAITS_EVENT,
-    "stream": Calls.HOST_AWAITS_STREAM,
-    "context": Calls.HOST_AWAITS_CONTEXT,
+    "record": records.Calls.RECORDS,
+    "wait": records.Calls.AWAITS,
+    "event": records.Calls.HOST_AWAITS_EVENT,
+    "stream": records.Calls.HOST_AWAITS_STREAM,
+    "context": records.Calls.HOST_AWAITS_CONTEXT,
 }
 _ADDRESS_END = 1 << 57
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _HOST_TO_HOST = "copies from host to host"
-_DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
+_DIRECTIONS = (
+    records.SOMEWHERE,
+    _HOST_TO_HOST,
+    records.TO_DEVICE,
+    records.TO_HOST,
+    records.ON_DEVICE,
+)
 _LEFT_OUT = "not recorded"
 _KNOWN = CALLS | {
     "kernel", "opaque", "copy", "memset", "params", "alloc", "free", "context", "fault", "recording"
@@ -83,7 +70,7 @@ class HostCalls:
     """Takes events that order streams, each with the operation that comes next."""
 
     def __init__(self) -> None:
-        self.all: list[HostCall] = []
+        self.all: list[records.HostCall] = []
         self._graphs: dict[int, dict[int, list[int]]] = {}  # what the nodes of each wait for
         self._launch: _GraphLaunch | None = None  # None as well where its edges are not known
 
@@ -105,23 +92,23 @@ class HostCalls:
             whole(event, key, most=LARGEST_ID) if key in event else None
             for key in ("stream", "context", "id")
         )
-        self.all.append(HostCall(operation, what, stream, moment, context))
+        self.all.append(records.HostCall(operation, what, stream, moment, context))
 
-    def _take_graph(self, event: Event) -> Calls:
+    def _take_graph(self, event: Event) -> records.Calls:
         self._launch = None
         if not whole(event, "begins", most=1):
-            return Calls.GRAPH_ENDS
+            return records.Calls.GRAPH_ENDS
         edges = self._graphs.get(whole(event, "graph")) if "graph" in event else None
         if edges is None:
-            return Calls.UNKNOWN_GRAPH_BEGINS
+            return records.Calls.UNKNOWN_GRAPH_BEGINS
         self._launch = _GraphLaunch(len(self.all), edges)
-        return Calls.GRAPH_BEGINS
+        return records.Calls.GRAPH_BEGINS
 
     def note_stream(self, event: Event, operation: int) -> None:
         """Note in which stream a copy or memset runs."""
         if "stream" in event:
             stream = whole(event, "stream", most=LARGEST_ID)
-            self.all.append(HostCall(operation, Calls.RUNS_IN, stream))
+            self.all.append(records.HostCall(operation, records.Calls.RUNS_IN, stream))
         self.note_node(event, operation)
 
     def note_node(self, event: Event, operation: int) -> None:
@@ -132,17 +119,17 @@ class HostCalls:
         node = whole(event, "node") if "node" in event else None
         if node is None or node in launch.operation_of or node in launch.idle:
             begins = self.all[launch.begins]
-            self.all[launch.begins] = replace(begins, what=Calls.UNKNOWN_GRAPH_BEGINS)
+            self.all[launch.begins] = replace(begins, what=records.Calls.UNKNOWN_GRAPH_BEGINS)
             self._launch = None
             return
         for after in _operations_before(launch, node):
-            self.all.append(HostCall(operation, Calls.GRAPH_EDGE, after=after))
+            self.all.append(records.HostCall(operation, records.Calls.GRAPH_EDGE, after=after))
         launch.operation_of[node] = operation
 
     def note_wait(self, event: Event, operation: int) -> None:
         """Note that the host waits for the stream of a copy."""
         stream = whole(event, "stream", most=LARGEST_ID)
-        self.all.append(HostCall(operation, Calls.HOST_AWAITS_STREAM, stream))
+        self.all.append(records.HostCall(operation, records.Calls.HOST_AWAITS_STREAM, stream))
 
 
 def _operations_before(launch: _GraphLaunch, node: int) -> list[int]:
@@ -164,7 +151,7 @@ class Launched:
     """One launch of a recording."""
 
     number: int
-    launch: KernelLaunch
+    launch: records.KernelLaunch
     cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
     untraced: str | None  # why it was not recorded, or not wholly
     bytes: int  # of its tables
@@ -178,7 +165,7 @@ class RecordedEvents:
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
-        self.operations: list[Operation] = []
+        self.operations: list[records.Operation] = []
         self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
         self._maps: dict[int, list[tuple[int, TensorMap | PixelMap]]] = {}
@@ -188,7 +175,7 @@ class RecordedEvents:
         self._writes_constants = False
         self._writes_elsewhere = False  # a kernel, outside of all memory that is known
         self._calls = HostCalls()
-        self.part = ScannedPart(host_calls=self._calls.all, allocations=self._memory.all)
+        self.part = records.ScannedPart(host_calls=self._calls.all, allocations=self._memory.all)
         self._warnings = self.part.warnings
         with closing(Archive(path, memory_limit)) as archive:
             if not archive.has_manifest:
@@ -268,7 +255,7 @@ class RecordedEvents:
         cluster = three(event, "cluster", 0, _MOST_IN_CLUSTER)
         if prod(cluster) > _MOST_IN_CLUSTER:
             raise ValueError(f"a cluster of {prod(cluster)} blocks")
-        launch = KernelLaunch(
+        launch = records.KernelLaunch(
             name=text_of(event, "name"),
             grid=three(event, "grid", 1, _MOST_IN_GRID),
             block=three(event, "block", 1, _MOST_THREADS),
@@ -317,7 +304,7 @@ class RecordedEvents:
             )
         )  # fmt: skip
 
-    def _place(self, event: Event, number: int, launch: KernelLaunch) -> None:
+    def _place(self, event: Event, number: int, launch: records.KernelLaunch) -> None:
         self._calls.note_node(event, len(self.operations))
         if number in self.place:
             raise ValueError(f"launch {number} came before")
@@ -327,7 +314,7 @@ class RecordedEvents:
     def _take_opaque(self, event: Event) -> None:
         """Take what is no kernel, and nobody sees into: a launch without footprint, by its name."""
         number = whole(event, "number")
-        launch = KernelLaunch(
+        launch = records.KernelLaunch(
             name=text_of(event, "name"), grid=(1, 1, 1), block=(1, 1, 1), registers=None,
             shared_bytes=None, stream=whole(event, "stream", most=LARGEST_ID),
             context=whole(event, "context", most=LARGEST_ID), trace_id=number,
@@ -354,15 +341,15 @@ class RecordedEvents:
                           "them in their memory"] += 1  # fmt: skip
         # CUDA Runtime API, "API synchronization behavior": what is sure whatever the memory is.
         is_waited_for = "stream" in event and not event.get("async", 1)
-        if is_waited_for and what == TO_DEVICE:
+        if is_waited_for and what == records.TO_DEVICE:
             self._calls.note_wait(event, len(self.operations))
-        to = self._end_of_copy(event, "to", size, on_host=what == TO_HOST)
+        to = self._end_of_copy(event, "to", size, on_host=what == records.TO_HOST)
         if to is not None:
             self._writes_constants |= self._memory.may_be_a_modules(to, size)
-        source = self._end_of_copy(event, "from", size, on_host=what == TO_DEVICE)
+        source = self._end_of_copy(event, "from", size, on_host=what == records.TO_DEVICE)
         self._calls.note_stream(event, len(self.operations))
-        self.operations.append(MemoryOperation(to, size, source, what))
-        if is_waited_for and what == TO_HOST:
+        self.operations.append(records.MemoryOperation(to, size, source, what))
+        if is_waited_for and what == records.TO_HOST:
             self._calls.note_wait(event, len(self.operations))
 
     def _end_of_copy(self, event: Event, end: str, size: int, *, on_host: bool) -> int | None:
@@ -384,7 +371,7 @@ class RecordedEvents:
         place = _address(event, "address", size)
         self._writes_constants |= self._memory.may_be_a_modules(place, size)
         self._calls.note_stream(event, len(self.operations))
-        self.operations.append(MemoryOperation(place, size, what=MEMSET))
+        self.operations.append(records.MemoryOperation(place, size, what=records.MEMSET))
 
     def _take_memory(self, event: Event) -> None:
         size = whole(event, "bytes", most=_ADDRESS_END)
@@ -407,7 +394,7 @@ def _texts(event: Event, key: str) -> list[str]:
 
 def _programmatic(event: Event) -> str | None:
     found = text_of(event, "programmatic") if "programmatic" in event else None
-    if found not in {None, *PROGRAMMATIC}:
+    if found not in {None, *records.PROGRAMMATIC}:
         raise ValueError(f"programmatic is {in_short(repr(found))}")
     return found
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import join_footprints
-from depgraph.graph.lists import distinct
 from depgraph.parsers.recording import archive
 from depgraph.parsers.recording.allocations import OF_A_MODULE
 from depgraph.parsers.recording.sectors_jit import (
@@ -27,6 +26,7 @@ from depgraph.parsers.recording.sectors_jit import (
     runs_of,
 )
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
+from depgraph.system.arrays import distinct
 from depgraph.trace.records import WRITE
 
 _AT_ONCE = 1 << 16

@@ -6,21 +6,16 @@ and a block of an attention stores where it loads its query. Such a rule is take
 blocks together store each element exactly once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.parsers.recording.tensor_maps import tile_ranges
-
-if TYPE_CHECKING:
-    from depgraph.parsers.recording.tensor_maps import TensorMap
+from depgraph.parsers.recording.tensor_maps import TensorMap, tile_ranges
 
 _MOST_RULES = 512
 _MOST_RANGES = 1 << 22

@@ -7,14 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
-from depgraph.graph.lists import distinct
 from depgraph.parsers.recording import tensor_maps
 from depgraph.parsers.recording.archive import MARK, TABLES, Archive
 from depgraph.parsers.recording.events import Launched, RecordedEvents
@@ -28,11 +27,8 @@ from depgraph.parsers.recording.sectors_jit import (
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
+from depgraph.system.arrays import distinct
 from depgraph.trace import records
-from depgraph.trace.records import BlockTouches, PossibleWrites, Ranges, ScannedPart
-
-if TYPE_CHECKING:
-    from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "recording"
 _PART_BYTES = 16 << 20
@@ -73,23 +69,23 @@ class RecordedKernels:
     input_bytes: int
     memory_limit: int | None = None
 
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+    def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
         """Read what the launches touched."""
-        part = ScannedPart(
+        part = records.ScannedPart(
             keys=[(each.number,) for each in self.launches],
             launches=[None] * len(self.launches),
             bytes=self.input_bytes,
             shows_bulk=True,
         )
-        pieces: list[BlockTouches] = []
+        pieces: list[records.BlockTouches] = []
         first_row = 0
         with closing(Archive(self.path, self.memory_limit)) as archive:
             for place, launched in enumerate(self.launches):
                 pieces.append(read_touches(archive, place, launched, part, first_row, overflow))
                 first_row += len(pieces[-1].launch)
         self.file.verify(self.path)
-        columns = (field.name for field in fields(BlockTouches))
-        part.touches = BlockTouches(
+        columns = (field.name for field in fields(records.BlockTouches))
+        part.touches = records.BlockTouches(
             *(np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns)
         )
         return part
@@ -113,7 +109,7 @@ class Recording(InputTrace):
         """Take what PyTorch's caching allocator did from a trace of its profiler."""
         self._events.take_memory_profile(path)
 
-    def tasks(self) -> Iterator[PartTask]:
+    def tasks(self) -> Iterator[records.PartTask]:
         """Yield the launches in order, about as many bytes in each part."""
         yield records.KnownPart(self._events.part)
         launches = self._events.launches
@@ -131,10 +127,10 @@ def read_touches(
     archive: Archive,
     place: int,
     launched: Launched,
-    part: ScannedPart,
+    part: records.ScannedPart,
     first_row: int,
-    overflow: Overflow | None,
-) -> BlockTouches:
+    overflow: records.Overflow | None,
+) -> records.BlockTouches:
     """Read the tables of one launch, rows from `first_row` on, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
@@ -174,7 +170,7 @@ def read_touches(
     pieces = chain(runs, _of_loads(loaded, all_blocks, at_once))
     ranges = _joined(pieces, n_rows, first_row, overflow)
     x_size, y_size, _ = launch.grid
-    return BlockTouches(
+    return records.BlockTouches(
         launch=np.full(len(all_blocks), place, np.int32),
         x=(all_blocks % x_size).astype(np.int32),
         y=(all_blocks // x_size % y_size).astype(np.int32),
@@ -202,7 +198,7 @@ def _last_address(number: NDArray[np.uint64]) -> int:
 
 
 def _joined(
-    pieces: Iterable[Footprints], n_rows: int, first_row: int, overflow: Overflow | None
+    pieces: Iterable[Footprints], n_rows: int, first_row: int, overflow: records.Overflow | None
 ) -> Footprints:
     """Return the ranges of all pieces, but for those that are too many and were given away."""
     kept: list[Footprints] = []
@@ -211,7 +207,7 @@ def _joined(
         if overflow and sum(map(len, kept)) > overflow.most_ranges:
             joined = concatenate_footprints(kept, n_rows)
             row = joined.block + np.int32(first_row)
-            overflow.take(Ranges(row, joined.kind, joined.start, joined.end))
+            overflow.take(records.Ranges(row, joined.kind, joined.start, joined.end))
             kept = []
     return concatenate_footprints(kept, n_rows)
 
@@ -317,7 +313,9 @@ def _boxes_side_by_side(
     return rest, at, inner[last] - inner[first] + loads.tensor.box[0]
 
 
-def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedPart) -> None:
+def _note_stores(
+    loaded: _Loaded, launched: Launched, place: int, part: records.ScannedPart
+) -> None:
     """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
     seen = {*(each.tensor for each in loaded.boxes), *(tensor for tensor, _ in loaded.columns)}
     # Maps stand at multiples of 64, counted from where those stand that are loaded.
@@ -336,7 +334,7 @@ def _note_stores(loaded: _Loaded, launched: Launched, place: int, part: ScannedP
             np.array([-1]), np.array([tensor.address], np.uint64), np.array([tensor.end], np.uint64)
         )  # fmt: skip
         launch = np.full(len(block), place, np.int32)
-        part.possible.append(PossibleWrites(launch, block, start, end))
+        part.possible.append(records.PossibleWrites(launch, block, start, end))
 
 
 def _receivers(

@@ -11,25 +11,22 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
-from depgraph.trace.records import FileState, SourceFiles, Trace, unreadable
+from depgraph.system.arrays import Text
+from depgraph.trace.records import FileState, Overflow, ScannedPart, SourceFiles, Trace, unreadable
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd  # noqa: PLC0414 - for others, too
 else:
     from backports import zstd as zstd  # noqa: PLC0414
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from depgraph.system.arrays import Text
-    from depgraph.trace.records import Overflow, ScannedPart
 
 _MAGIC = {
     b"\xfd7zXZ\x00": "xz",

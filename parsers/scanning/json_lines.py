@@ -8,16 +8,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.errors import TraceError
+from depgraph.parsers.scanning.inputs import TraceStream
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.system.text import in_short
-from depgraph.trace.records import Damage, Overflow, ScannedPart
-
-if TYPE_CHECKING:
-    from depgraph.parsers.scanning.inputs import TraceStream
-    from depgraph.trace.records import Dim3
+from depgraph.trace.records import Damage, Dim3, Overflow, ScannedPart
 
 DAMAGE = (ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError)
 """What a record that is damaged raises where it is read."""

@@ -4,23 +4,18 @@ Sources: NVIDIA CUDA Binary Utilities, "Instruction Set Reference" (Volta to Bla
 opcodes of real traces.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning import tables_jit as tables
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Words
-    from depgraph.trace.records import ScannedPart
+from depgraph.system.arrays import Words
+from depgraph.trace.records import ScannedPart
 
 
 class Space(Enum):

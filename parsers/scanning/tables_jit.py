@@ -1,8 +1,6 @@
 """The tables of a scanner: opcodes, blocks of launches, and the byte ranges that they touched."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +8,7 @@ from numpy.typing import NDArray
 from depgraph.parsers.scanning.text_jit import HASH_FACTOR, HIGHS, ONES, SPACES, bytes_below
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 from depgraph.trace import records
-from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
-
-if TYPE_CHECKING:
-    from depgraph.trace.records import Ranges
-
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, Ranges
 
 OPCODE_WORDS = 6  # opcode texts up to 48 bytes
 

@@ -5,18 +5,12 @@ bytes can be loaded at any position. `words` is the same buffer seen as overlapp
 64-bit words: ``words[p]`` holds bytes ``p .. p + 7``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from depgraph.system.arrays import Text
 from depgraph.system.compiled import compiled_helper
-
-if TYPE_CHECKING:
-    from depgraph.system.arrays import Text
 
 PADDING = 64
 MAX_LINE_BYTES = 1 << 20  # longer lines are left out

@@ -3,14 +3,11 @@
 The second sort is that of Kuper et al.: rkuper/gpgpu-sim_distribution.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from depgraph.trace.records import Dim3
+from depgraph.trace.records import Dim3
 
 # Looking for the mark first takes no time with the square of the line's length.
 PUSHED_MARK = "pushing kernel '"

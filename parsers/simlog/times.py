@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
 from depgraph.parsers.simlog.lines import FinishedBlock, NamedBlocks, pushed_kernel
 from depgraph.timing.profile import BlockProfile, KernelProfile
-
-if TYPE_CHECKING:
-    from depgraph.trace.records import Dim3
+from depgraph.trace.records import Dim3
 
 HINT = (
     "give the standard output of the whole simulation; every kernel that ended prints "

@@ -6,25 +6,22 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.pairs import labelled_edges
+from depgraph.scenario.scenario import Scenario
+from depgraph.schedule.schedule import Children, Schedule
 from depgraph.store.schema import arrow_schema
 from depgraph.system.arrow import from_codes, from_numpy
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, csv_cell
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Children, Schedule
 
 _JSON_ROWS = 1 << 16
 

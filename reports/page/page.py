@@ -13,7 +13,7 @@ from depgraph.reports.page.study_report import bend_sentence, buffer_advice
 from depgraph.reports.page.timeline import NAME_WIDTH as TIMELINE_NAME
 from depgraph.reports.page.timeline import timeline_data
 from depgraph.reports.tables.answer_report import launched_lines, profiled_lines
-from depgraph.reports.tables.table import Table, plain, shorten
+from depgraph.reports.tables.table import Column, Report, Table, plain, shorten
 from depgraph.system.text import (
     clean_text,
     show_bytes,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.reports.plots.style import Plot
-    from depgraph.reports.tables.table import Column, Report
 
 MOST_ROWS = 2000
 _NAME_WIDTH = 36

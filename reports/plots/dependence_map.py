@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.pairs import Pattern
+from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
 from depgraph.system.text import counted
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from depgraph.analysis.study import Study
-    from depgraph.graph.pairs import PairSummary
 
 # From the loosest pattern, which leaves most room for overlap, to the tightest: drawn ever darker.
 PATTERNS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.suite import RAW_ONLY, UPPER_BOUND, Broken
+from depgraph.analysis.suite import RAW_ONLY, UPPER_BOUND, Broken, Suite
 from depgraph.reports.plots.style import (
     COLOURS,
     COLUMN_INCHES,
@@ -22,7 +22,6 @@ from depgraph.system.text import clean_text, show_factor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from depgraph.analysis.suite import Suite
 
 NAME = "speedups"
 MOST_BARS = 6

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from depgraph.gpu.model import compiler_target
+from depgraph.gpu.model import Gpu, compiler_target
 from depgraph.reports.tables.table import Column, Report, Table, common, row_of
 from depgraph.system.text import counted, show_number, show_percent
 
 if TYPE_CHECKING:
     from depgraph.analysis.calibration import Calibration
-    from depgraph.gpu.model import Gpu
     from depgraph.recorder.toolkit import Requirement
 
 

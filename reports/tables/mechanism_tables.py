@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.compare_mechanisms import OTHER_SCALES
-from depgraph.mechanisms import Availability
+from depgraph.analysis.compare_mechanisms import OTHER_SCALES, Comparison
+from depgraph.mechanisms import Availability, Mechanism
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -27,10 +27,8 @@ from depgraph.system.rows import grouped
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
-    from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
     from depgraph.analysis.outcome import Outcome
-    from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
 
 _FIXED = (

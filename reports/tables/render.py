@@ -1,7 +1,5 @@
 """The forms that a report is written in: table, JSON, CSV, Markdown, and HTML for notebooks."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -9,14 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.reports.tables.table import plain, shorten, table_rows
+from depgraph.analysis.next_steps import Step
+from depgraph.reports.tables.table import Column, Report, Table, plain, shorten, table_rows
 from depgraph.system.text import clean_text, counted, csv_cell, show_number
-
-if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Step
-    from depgraph.reports.tables.table import Column, Report, Table
 
 JSON_SCHEMA_VERSION = 3
 WIDTH = 100

@@ -21,7 +21,7 @@ from depgraph.reports.tables.table import (
 )
 from depgraph.system.rows import grouped
 from depgraph.system.text import operations_text, show_bytes, show_number
-from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
+from depgraph.timing.profile import NOWHERE, SITE_COLUMNS, Site
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations
-    from depgraph.timing.profile import Site
 
 
 _NEIGHBOURS_SHOWN = 20

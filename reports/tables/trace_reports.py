@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from depgraph.analysis.next_steps import Step
 from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.workload import FORMAT as WORKLOAD
-from depgraph.graph.program import kernel_remarks, remarks
+from depgraph.graph.program import Extraction, Kernel, kernel_remarks, remarks
 from depgraph.reports.tables.show_tables import pair_table
 from depgraph.reports.tables.table import Column, Report, Table, common, facts_of, kernel_names
 from depgraph.system.text import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from depgraph.analysis.races import Race, RaceCheck
     from depgraph.extraction.check import Checkup
     from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import Extraction, Kernel
     from depgraph.store.store import Store
 
 

@@ -19,13 +19,14 @@ from programs import (
 
 from depgraph.errors import ModelError
 from depgraph.graph import edges_jit as jit
-from depgraph.graph import graph_jit, lists
+from depgraph.graph import graph_jit
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.graph_jit import mix64
 from depgraph.graph.kinds import Basis
-from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, lists_of
 from depgraph.graph.pairs import PairSummary, Pattern, group_targets, labelled_edges, pair_joins
 from depgraph.graph.regroup import graph_of_pair
+from depgraph.system import arrays
+from depgraph.system.arrays import concatenate_lists, gather_lists, list_of_each, lists_of
 
 KINDS = st.sets(st.sampled_from(["RAW", "WAR", "WAW"]), min_size=1)
 
@@ -370,7 +371,7 @@ def test_intern_lists(lists, data):
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=20))
 def test_distinct_values_ascend(values):
-    assert lists.distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
+    assert arrays.distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
 
 
 @given(graphs())

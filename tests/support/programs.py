@@ -14,7 +14,7 @@ from depgraph.dependence.sweep import build_graph, sweep
 from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import Basis
-from depgraph.graph.lists import list_of_each
+from depgraph.system.arrays import list_of_each
 from depgraph.trace.records import Allocation
 
 if sys.version_info >= (3, 14):
