@@ -85,8 +85,11 @@ def open_trace(
         from depgraph.parsers.cutracer.trace import files_in
 
         files = files_in(files[0]) or files
-    listed = _listed(files, allow_outside=allow_outside)
-    return listed or _open_inputs([TraceInput(path, memory_limit) for path in files])
+    inputs = [TraceInput(path, memory_limit) for path in files]
+    is_named = any(path.is_dir() or path.name.startswith("kernelslist") for path in files)
+    if is_named or (len(files) == 1 and _format_of(inputs[0]).FORMAT == "accelsim"):
+        return _listed(files, allow_outside=allow_outside) or _open_inputs(inputs)
+    return _open_inputs(inputs)
 
 
 def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
@@ -115,9 +118,15 @@ def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:
 
 
 def _open_inputs(inputs: list[TraceInput]) -> Trace:
+    first = _format_of(inputs[0])
+    if len(inputs) > 1:
+        _refuse_other_formats(first, inputs)
+    return first.open_inputs(inputs)
+
+
+def _refuse_other_formats(first: Format, inputs: list[TraceInput]) -> None:
     from depgraph.parsers.accelsim.kernel_list import is_kernel_file_name
 
-    first = _format_of(inputs[0])
     for other in inputs[1:]:
         # A kernel file that is none is found when it is read: there may be ten thousands.
         if all(is_kernel_file_name(Path(item.name).name) for item in (inputs[0], other)):
@@ -126,7 +135,6 @@ def _open_inputs(inputs: list[TraceInput]) -> Trace:
             found = f"is a trace of another format ({theirs.FORMAT})"
             found += f" than {inputs[0].name} ({first.FORMAT})"
             raise TraceError(other.name, found, "give the files of one trace")
-    return first.open_inputs(inputs)
 
 
 def _format_of(source: TraceInput) -> Format:

@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, dialect_of, start_of_cut_launch
-from depgraph.parsers.nvbit.text import (
-    OVERLONG,
-    is_launch,
-    scan_text,
-    text_buffer,
-    untraced_by_name,
-)
+from depgraph.parsers.nvbit import text as mem_trace
 from depgraph.parsers.scanning.inputs import (
     InputTrace,
     TraceInput,
@@ -36,6 +29,9 @@ from depgraph.trace.records import (
     Damage,
     FileState,
     KernelLaunch,
+    Operation,
+    Overflow,
+    PartTask,
     ProgramOrder,
     ScannedPart,
     unreadable,
@@ -44,10 +40,8 @@ from depgraph.trace.records import (
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from depgraph.parsers.nvbit.dialects import Dialect
     from depgraph.parsers.scanning.inputs import LineBuffer, TraceStream
     from depgraph.system.arrays import Text
-    from depgraph.trace.records import Operation, Overflow, PartTask
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -60,12 +54,16 @@ BLIND_SPOTS: tuple[str, ...] = (
 PART_BYTES = 16 << 20
 _PIECE_BYTES = 64 << 10
 _TAIL_BYTES = 4096
+_LINE = re.compile(rb"[^\n]+")
+_LAUNCH = b" - LAUNCH - "
+_LAUNCH_ID = re.compile(rb" - grid launch id (\d{1,18})")
+_ACCESS_ID = re.compile(rb"MEMTRACE: CTX 0x[0-9a-f]+ - (?:SM_id \d+ - )?grid_launch_id (\d{1,18}) ")
 _BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
 
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file hold a line of this format, or NVBit's banner."""
-    return dialect_of(head) is not None or _BANNER in head
+    return mem_trace.dialect_of(head) is not None or _BANNER in head
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
@@ -78,7 +76,7 @@ class Log:
     """One of the logs of a run, and how its lines are to be read."""
 
     path: Path | str  # a name, where it is no file
-    dialect: Dialect
+    dialect: mem_trace.Dialect
     id_offset: int  # by how much launch lines count ahead of access lines
     is_one_of_several: bool
 
@@ -89,7 +87,9 @@ class Log:
             text = np.frombuffer(lines + bytes(PADDING), np.uint8)
             begin, end = 0, len(lines)
         path = str(self.path)
-        part = scan_text(text, begin, end, path=path, id_offset=self.id_offset, overflow=overflow)
+        part = mem_trace.scan_text(
+            text, begin, end, path=path, id_offset=self.id_offset, overflow=overflow
+        )
         part.path = path if self.is_one_of_several else None
         return part
 
@@ -128,7 +128,7 @@ class LogRange:
         self, file: BufferedReader, start: int, stop: int, overflow: Overflow | None
     ) -> ScannedPart:
         size = stop - start
-        text = text_buffer(size)
+        text = mem_trace.text_buffer(size)
         file.seek(start)
         got = file.readinto(text.data[:size])
         if got < size:
@@ -171,10 +171,10 @@ class LogText:
 def _note_overlong(part: ScannedPart, lines: int) -> None:
     if lines:
         part.lines += lines
-        part.skipped[OVERLONG] += lines
+        part.skipped[mem_trace.OVERLONG] += lines
 
 
-def _check_last_line(part: ScannedPart, text: Text, dialect: Dialect) -> None:
+def _check_last_line(part: ScannedPart, text: Text, dialect: mem_trace.Dialect) -> None:
     """Note as damage that the trace's last line is a cut access or launch line."""
     tail = text.tobytes()
     if not tail or tail.endswith(b"\n"):
@@ -183,11 +183,51 @@ def _check_last_line(part: ScannedPart, text: Text, dialect: Dialect) -> None:
     if dialect.rewrite is not None:
         line = dialect.rewrite(line)
     addresses = re.search(rb"(?: 0x[0-9a-f]{16}){32}\s*$", line)
-    is_whole = bool(addresses) or (b" - LAUNCH - " in line and is_launch(line))
-    begun = MARK.startswith(line[: len(MARK)]) or MARK in line
+    is_whole = bool(addresses) or (_LAUNCH in line and mem_trace.is_launch(line))
+    begun = mem_trace.MARK.startswith(line[: len(mem_trace.MARK)]) or mem_trace.MARK in line
     # A tail of more than a line's length without its start can only be a cut foreign line.
     if begun and not is_whole:
         part.damage.append(Damage(part.lines, "the last line is cut"))
+
+
+class IdOffset:
+    """Find out by how much launch lines count ahead of access lines: 1 in NVBit 1.5, else 0.
+
+    An access never precedes its own launch line. So the id of an access that is the newest
+    launch's, or a launch with id 0, means 0. Where neither shows up, accesses with the id below
+    all launches, or launches that start at 1, mean 1.
+    """
+
+    def __init__(self) -> None:
+        self._lowest = self._newest = -1  # ids of launches
+        self._access_seen = False
+        self._below_seen = False
+        self.decided: int | None = None
+
+    def look_at(self, text: bytes) -> None:
+        """Take more lines into account."""
+        lines = _LINE.finditer(text)
+        while self.decided is None and (line := next(lines, None)) is not None:
+            words = line[0]
+            at = words.find(_LAUNCH)
+            launches = [] if at < 0 else _LAUNCH_ID.findall(words, at)
+            if launches:
+                is_zero = not (identifier := int(launches[-1]))
+                self._lowest = identifier if self._newest < 0 else min(self._lowest, identifier)
+                self._newest = identifier
+            elif self._newest >= 0 and (access := _ACCESS_ID.search(words)):
+                self._access_seen = True
+                is_zero = int(access[1]) == self._newest
+                self._below_seen |= int(access[1]) == self._lowest - 1
+            else:
+                continue
+            self.decided = 0 if is_zero else None
+
+    def best(self) -> int | None:
+        """Return the offset that the lines so far speak for; None where they hold no access."""
+        if self.decided is not None:
+            return self.decided
+        return int(self._below_seen or self._lowest == 1) if self._access_seen else None
 
 
 class NvbitTrace(InputTrace):
@@ -201,14 +241,16 @@ class NvbitTrace(InputTrace):
             [item if isinstance(item, TraceInput) else TraceInput(item) for item in inputs]
         )
         self._part_bytes = part_bytes
-        self._dialects: dict[str, Dialect] = {}
+        self._dialects: dict[str, mem_trace.Dialect] = {}
         self._id_offset = 0
 
-    def dialect(self, item: TraceInput) -> Dialect:
+    def dialect(self, item: TraceInput) -> mem_trace.Dialect:
         """Return the dialect of a log, told by the first lines that are the tracer's."""
         if item.name not in self._dialects:
-            found = dialect_of(item.head(1 << 16)) or dialect_of(item.head(self._part_bytes))
-            self._dialects[item.name] = found or CURRENT
+            found = mem_trace.dialect_of(item.head(1 << 16)) or mem_trace.dialect_of(
+                item.head(self._part_bytes)
+            )
+            self._dialects[item.name] = found or mem_trace.CURRENT
         return self._dialects[item.name]
 
     def tasks(self) -> Iterator[PartTask]:
@@ -249,7 +291,7 @@ class NvbitTrace(InputTrace):
     def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[PartTask]:
         offset = IdOffset()
         consumed = 0
-        cut = start_of_cut_launch if self.dialect(item).in_order else None
+        cut = mem_trace.start_of_cut_launch if self.dialect(item).in_order else None
         for buffer in whole_lines(stream, self._part_bytes, cut):
             text = buffer.text[: buffer.size]
             if offset.best() is None:
@@ -266,7 +308,7 @@ class NvbitTrace(InputTrace):
 
     def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
-        return untraced_by_name(launch.name)
+        return mem_trace.untraced_by_name(launch.name)
 
 
 class LogOrder(ProgramOrder):

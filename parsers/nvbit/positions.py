@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,18 +10,16 @@ from numpy.typing import NDArray
 from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.collect import MOST_BLOCKS, BlockNumbers
+from depgraph.graph.program import Extraction
 from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.nvbit.text import scan_text
 from depgraph.parsers.scanning.inputs import TraceInput, whole_lines
 from depgraph.parsers.scanning.tables_jit import WARPS
 from depgraph.parsers.scanning.touch_table import WarpTouches
+from depgraph.system.arrays import Blocks
+from depgraph.trace.records import BlockTouches, Trace
 
-if TYPE_CHECKING:
-    from depgraph.graph.program import Extraction
-    from depgraph.system.arrays import Blocks
-    from depgraph.trace.records import BlockTouches, Trace
-
-    PerWarp = NDArray[np.int32]  # [n_blocks, WARPS]: accesses
+PerWarp = NDArray[np.int32]  # [n_blocks, WARPS]: accesses
 
 _PART_BYTES = 16 << 20
 _ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines

@@ -13,9 +13,9 @@ from programs import BASE, FOREIGN_LINES, access_line, edges_of, launch_line, lo
 from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.nvbit import dialects as nvbit_dialects
-from depgraph.parsers.nvbit.dialects import IdOffset, dialect_of, start_of_cut_launch
-from depgraph.parsers.nvbit.log import NvbitTrace
+from depgraph.parsers.nvbit import text as mem_trace
+from depgraph.parsers.nvbit.log import IdOffset, NvbitTrace
+from depgraph.parsers.nvbit.text import dialect_of, start_of_cut_launch
 
 LAUNCH = re.compile(
     rb"MEMTRACE: CTX (0x\w+) - LAUNCH - Kernel pc (0x\w+) - Kernel name (.*) - grid launch id (\d+)"
@@ -323,5 +323,5 @@ def test_an_absurd_stream_is_damage(folder):
 
 def test_an_endless_line_of_the_word_kernel_takes_no_time():
     text = b"Kernel " * 200_000 + b"\n"
-    assert nvbit_dialects.DIALECTS[3].rewrite(text) == text
+    assert mem_trace.DIALECTS[3].rewrite(text) == text
     assert dialect_of(text) is None
