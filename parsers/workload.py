@@ -19,18 +19,7 @@ from depgraph.extraction.workload import (
     workload_extraction,
 )
 from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches, Extraction, Link
-from depgraph.parsers.described_file import (
-    BLOCK,
-    MOST_BLOCKS,
-    NAME,
-    OF_AN_SM,
-    STREAM,
-    TIME,
-    DescribedProgram,
-    dimensions,
-    read_collective,
-    read_links,
-)
+from depgraph.parsers import described_file
 from depgraph.system.described import (
     REQUIRED,
     Field,
@@ -48,7 +37,7 @@ from depgraph.trace.records import PROGRAMMATIC
 _MOST_KERNELS = 1 << 18
 _ENDS = 2
 TOP = (
-    NAME,
+    described_file.NAME,
     Field("unit", one_of(("us", "ns", "ms", "s", "cycles")), "of durations", default="us"),
     *(Field(kind, anything, "tables") for kind in ("kernel", "dependence", "launch", "link")),
 )
@@ -72,18 +61,18 @@ def _times(value: object) -> float | list[Any]:
     if isinstance(value, list):
         return value  # looked at when it is known how many there must be
     try:
-        return TIME(value)  # type: ignore[no-any-return]
+        return described_file.TIME(value)  # type: ignore[no-any-return]
     except ValueError as error:
         raise ValueError(f"{error}, or a list of them") from None
 
 
 KERNEL = (
-    NAME,
-    Field("grid", dimensions, "grid size", "blocks", REQUIRED),
-    BLOCK,
+    described_file.NAME,
+    Field("grid", described_file.dimensions, "grid size", "blocks", REQUIRED),
+    described_file.BLOCK,
     Field("duration", _times, "of a block, or a list, one for each", default=REQUIRED),
-    *OF_AN_SM,
-    STREAM,
+    *described_file.OF_AN_SM,
+    described_file.STREAM,
     Field("cuttable", flag, "whether Stream-K may cut its blocks; by default by the name"),
     Field("programmatic", one_of(PROGRAMMATIC), "what its code has for programmatic launches"),
     Field("kind", anything, '"kernel", or of a table that is read elsewhere'),
@@ -94,8 +83,8 @@ DEPENDENCE = (
     Field("pattern", _pattern, "which blocks wait for which", default="edges"),
     Field("edges", _edges, "instead of a pattern", default=[]),
     Field("kind", one_of(("RAW", "WAR", "WAW")), "of dependence", default="RAW"),
-    Field("tiles", whole(1, MOST_BLOCKS), "a step, where strided", "columns", 2),
-    Field("radius", whole(0, MOST_BLOCKS), "of a stencil", "blocks", 1),
+    Field("tiles", whole(1, described_file.MOST_BLOCKS), "a step, where strided", "columns", 2),
+    Field("radius", whole(0, described_file.MOST_BLOCKS), "of a stencil", "blocks", 1),
 )
 
 
@@ -109,7 +98,7 @@ def read_workload(path: str | Path) -> Extraction:
     return _WorkloadReader(Path(path)).extraction()
 
 
-class _WorkloadReader(DescribedProgram):
+class _WorkloadReader(described_file.DescribedProgram):
     def extraction(self) -> Extraction:
         values = self.table("", 0, self.content, TOP)
         tables = self.content.get("kernel")
@@ -117,7 +106,7 @@ class _WorkloadReader(DescribedProgram):
             self.fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
         if len(tables) > _MOST_KERNELS:
             self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
-        links = read_links(self)
+        links = described_file.read_links(self)
         kernels, places_of = self._kernels(tables, links, values["unit"])
         dependences = self._dependences(kernels, places_of)
         place_of = {name: places[0] for name, places in places_of.items()}
@@ -158,7 +147,7 @@ class _WorkloadReader(DescribedProgram):
                 parts = [of_table[i]]
                 name = parts[0].name
             else:
-                parts = read_collective(self, i, table, links, unit)
+                parts = described_file.read_collective(self, i, table, links, unit)
                 name = table.get("name", f"kernel {i}")
             for given in (name, *(part.name for part in parts)) if len(parts) > 1 else (name,):
                 if given in taken:
@@ -177,7 +166,9 @@ class _WorkloadReader(DescribedProgram):
             self.check_threads(i, block)
             self.count_blocks(i, "grid", n)
         columns["duration"] = [
-            self.column("kernel", i, "duration", given, n, TIME) if type(given) is list else given
+            self.column("kernel", i, "duration", given, n, described_file.TIME)
+            if type(given) is list
+            else given
             for i, given, n in durations
         ]
         return rows_of(WorkloadKernel, columns)
@@ -233,8 +224,13 @@ LAUNCH = (
     Field("join", one_of(JOINS), "who waits for whom", default=JOINS[0]),
     Field("block", anything, "number of the block in its grid", default=REQUIRED),
     Field("child_grid", whole(1, MOST_CHILD_BLOCKS), "blocks of all lanes", default=REQUIRED),
-    Field("child_duration", TIME, "of each child block", default=REQUIRED),
-    Field("inline", TIME, "what the block takes longer if it does the work", default=REQUIRED),
+    Field("child_duration", described_file.TIME, "of each child block", default=REQUIRED),
+    Field(
+        "inline",
+        described_file.TIME,
+        "what the block takes longer if it does the work",
+        default=REQUIRED,
+    ),
     Field("at", real(0, 1), "share of the block's own work that comes before", default=0.0),
     Field("warp", anything, "of the block; -1: launches come one after another", default=-1),
     Field("lanes", whole(1, _LANES_OF_A_WARP), "of the warp that launch", default=1),
@@ -244,7 +240,7 @@ LAUNCH = (
 
 
 def read_launches(
-    file: DescribedProgram, kernels: list[WorkloadKernel], place_of: dict[str, int]
+    file: described_file.DescribedProgram, kernels: list[WorkloadKernel], place_of: dict[str, int]
 ) -> list[tuple[int, DeviceLaunches]]:
     """Return the launches of each table, with the place of the kernel whose blocks make them."""
     tables = file.tables("launch")
@@ -266,7 +262,7 @@ def read_launches(
 
 
 def _launch(
-    file: DescribedProgram,
+    file: described_file.DescribedProgram,
     i: int,
     content: object,
     kernels: list[WorkloadKernel],

@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis import kernel_groups
 from depgraph.analysis.answer import Conclusion, Verdict, conclusion_of
 from depgraph.analysis.bound import Basis, BoundTable, bound, bound_one
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import Findings
-from depgraph.analysis.kernel_groups import (
-    NAME,
-    FunctionLoad,
-    KernelLoad,
-    group_names,
-    loads_by_group,
-)
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import Bound, Paths, limits_of, work_done
@@ -132,9 +126,9 @@ class Study(Timeline):
     bend: float  # SMs at which the critical path takes over from the work as the limit
     costs: tuple[KindCost, ...]
     renaming: Renaming | None  # None where addresses are not known
-    loads: tuple[KernelLoad, ...]
+    loads: tuple[kernel_groups.KernelLoad, ...]
     slacks: tuple[KernelSlack, ...]
-    functions: tuple[FunctionLoad, ...]  # longest first
+    functions: tuple[kernel_groups.FunctionLoad, ...]  # longest first
     group_by: str  # what kernels are added up by there, one of `GROUPINGS`
     # Share of the SMs that blocks at work hold on average, 0 to 1, by the name of the schedule.
     utilizations: Mapping[str, float]
@@ -186,7 +180,7 @@ def study(
     costs: ChangedCosts | None = None,
     coarse: BlockGraph | None = None,
     invocation: Invocation = AS_USUAL,
-    group_by: str = NAME,
+    group_by: str = kernel_groups.NAME,
     steps: Steps = NOBODY,
 ) -> Study:
     """Compute what the reports show.
@@ -216,7 +210,7 @@ def study(
     ModelError
         If no profile tells what kernels are to be added up by.
     """
-    groups = group_names(scenario, group_by)
+    groups = kernel_groups.group_names(scenario, group_by)
     costs = costs or {}
     table = bound(scenario, scenario.sms, steps=steps)
     alone = scenario.without_launches()
@@ -245,7 +239,7 @@ def study(
         renaming=facts.renaming,
         loads=tuple(facts.loads),
         slacks=tuple(kernel_slacks(scenario.bound_graph, scenario.least_durations)),
-        functions=loads_by_group(facts.loads, groups, timeline.path),
+        functions=kernel_groups.loads_by_group(facts.loads, groups, timeline.path),
         group_by=group_by,
         utilizations={
             s.name: share_of(work_done(scenario, s), s.makespan) for s in timeline.schedules

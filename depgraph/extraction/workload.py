@@ -13,18 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
+from depgraph.graph import program
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.program import (
-    BlockCounts,
-    Collective,
-    Communication,
-    DeviceLaunches,
-    Extraction,
-    Kernel,
-    Link,
-    launch_resources,
-)
 from depgraph.system.rows import columns_of
 from depgraph.trace.records import KernelLaunch
 
@@ -44,7 +35,7 @@ class WorkloadKernel(KernelLaunch):
     duration: float | NDArray[np.float64] = 0.0  # of every block, or of each
     occupancy: int | None = None  # resident blocks per SM; None to work it out from the resources
     cuttable: bool | None = None  # along k, as Stream-K does; None to tell by the name
-    collective: Collective | None = None  # None for computation
+    collective: program.Collective | None = None  # None for computation
     span: tuple[float, float] = (0.0, 1.0)  # part of a whole collective that it moves
 
 
@@ -236,31 +227,34 @@ _PATTERN_RULES = {
 
 
 def program_launches(
-    kernels: Sequence[WorkloadKernel], launches: Sequence[tuple[int, DeviceLaunches]]
-) -> DeviceLaunches | None:
+    kernels: Sequence[WorkloadKernel], launches: Sequence[tuple[int, program.DeviceLaunches]]
+) -> program.DeviceLaunches | None:
     """Join launches of single kernels, named by place, whose blocks are numbered within each."""
     if not launches:
         return None
     first = _first_blocks(kernels)
     parts = [replace(own, block=own.block + first[place]) for place, own in launches]
-    return DeviceLaunches(
-        *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(DeviceLaunches))
+    return program.DeviceLaunches(
+        *(
+            np.concatenate([getattr(p, f.name) for p in parts])
+            for f in fields(program.DeviceLaunches)
+        )
     ).in_order()
 
 
 def workload_extraction(
     kernels: Sequence[WorkloadKernel],
     dependences: Sequence[WorkloadDependence],
-    launches: Sequence[tuple[int, DeviceLaunches]] = (),
+    launches: Sequence[tuple[int, program.DeviceLaunches]] = (),
     *,
     unit: str,
     metadata: dict[str, Any],
-    links: Sequence[Link] = (),
-) -> Extraction:
+    links: Sequence[program.Link] = (),
+) -> program.Extraction:
     """Turn a program, its durations in `unit`, into what the extraction of a trace yields."""
     graph = workload_graph(kernels, dependences)
     places = range(len(kernels))
-    rows = Kernel.launched(
+    rows = program.Kernel.launched(
         kernels,
         {
             "kernel": places,
@@ -269,20 +263,20 @@ def workload_extraction(
             **columns_of(kernels, ("occupancy", "cuttable")),
         },
     )
-    communication = Communication(
+    communication = program.Communication(
         {link.name: link for link in links},
         {k.name: k.collective for k in kernels if k.collective is not None},
     )
     none = np.zeros(graph.n_blocks, np.int64)
-    counts = BlockCounts(none, none, none, none)
+    counts = program.BlockCounts(none, none, none, none)
     graph = replace(
         graph,
         cost=counts.cost,
-        resources=launch_resources(rows, graph.n_operations),
+        resources=program.launch_resources(rows, graph.n_operations),
         duration_unit=unit,
         launches=program_launches(kernels, launches),
     )
-    return Extraction(
+    return program.Extraction(
         kernels=rows,
         copies=[],
         counts=counts,

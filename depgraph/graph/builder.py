@@ -10,20 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
-from depgraph.system.arrays import (
-    Blocks,
-    FirstBlocks,
-    KernelNumbers,
-    Lists,
-    Operations,
-    SetNumbers,
-    Sets,
-    concatenate_lists,
-    distinct,
-    gather_lists,
-    list_offsets,
-    lists_of,
-)
+from depgraph.system import arrays
 
 
 class GraphBuilder:
@@ -34,10 +21,10 @@ class GraphBuilder:
     ) -> None:
         self._positions = positions
         self._kernel = np.array(kernel, np.int32)
-        self._first_block = list_offsets(sizes)
+        self._first_block = arrays.list_offsets(sizes)
         self._first_blocks = self._first_block.tolist()  # in a list one is found faster
         self._sets: dict[tuple[range | bytes, float, float], int] = {}
-        self._members: list[range | Blocks] = []
+        self._members: list[range | arrays.Blocks] = []
         self._places: list[tuple[float, float]] = []
         self._operations: list[int] = []
         self._joins: dict[tuple[int, Basis, int, int], dict[int, None]] = {}
@@ -83,7 +70,10 @@ class GraphBuilder:
             (operation, *self._set_lists()),
             kind.astype(np.uint8),
             (np.arange(len(source) + 1), source),
-            (list_offsets(list(map(len, targets))), np.array(list(chain(*targets)), np.int32)),
+            (
+                arrays.list_offsets(list(map(len, targets))),
+                np.array(list(chain(*targets)), np.int32),
+            ),
             basis.astype(np.uint8),
         )
         graph = replace(graph, kinds=frozenset(kinds))
@@ -99,8 +89,8 @@ class GraphBuilder:
             position_step=0.0,
         )
 
-    def _set_lists(self) -> Lists:
-        offsets = list_offsets(list(map(len, self._members)))
+    def _set_lists(self) -> arrays.Lists:
+        offsets = arrays.list_offsets(list(map(len, self._members)))
         begins = np.array([members[0] for members in self._members], np.int64)
         blocks = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], np.diff(offsets))
         for number, members in enumerate(self._members):
@@ -109,21 +99,21 @@ class GraphBuilder:
         return offsets, blocks.astype(np.int32)
 
 
-def _in_order(blocks: Blocks) -> range | Blocks:
+def _in_order(blocks: arrays.Blocks) -> range | arrays.Blocks:
     """Return each block once, ascending; a range where they follow one another."""
     if (blocks[1:] <= blocks[:-1]).any():
-        blocks = distinct(blocks)
+        blocks = arrays.distinct(blocks)
     first, last = int(blocks[0]), int(blocks[-1])
     return range(first, last + 1) if last - first == len(blocks) - 1 else blocks
 
 
 def assemble(
-    kernel: KernelNumbers,
-    first_block: FirstBlocks,
-    sets: Sets,
+    kernel: arrays.KernelNumbers,
+    first_block: arrays.FirstBlocks,
+    sets: arrays.Sets,
     join_kind: NDArray[np.uint8],
-    sources: Lists,
-    targets: Lists,
+    sources: arrays.Lists,
+    targets: arrays.Lists,
     join_basis: NDArray[np.uint8] | None = None,
 ) -> BlockGraph:
     """Put sets and joins, in any order, into the order of a `BlockGraph`; no list may be empty."""
@@ -134,13 +124,13 @@ def assemble(
     number = np.empty(len(order), np.int32)
     number[order] = np.arange(len(order), dtype=np.int32)
     set_operation = set_operation[order]
-    set_offsets, set_blocks = gather_lists(set_offsets, set_blocks, order)
+    set_offsets, set_blocks = arrays.gather_lists(set_offsets, set_blocks, order)
     source_sets, target_sets = number[sources[1]], number[targets[1]]
     source_operation = set_operation[source_sets[sources[0][:-1]]]
     target_operation = set_operation[target_sets[targets[0][:-1]]]
     order = join_order(join_kind, join_basis, source_operation, target_operation)
-    source_offsets, source_sets = gather_lists(sources[0], source_sets, order)
-    target_offsets, target_sets = gather_lists(targets[0], target_sets, order)
+    source_offsets, source_sets = arrays.gather_lists(sources[0], source_sets, order)
+    target_offsets, target_sets = arrays.gather_lists(targets[0], target_sets, order)
     return BlockGraph(
         kernel=kernel,
         first_block=first_block,
@@ -161,29 +151,29 @@ def assemble(
 def extend(
     graph: BlockGraph,
     whole: Sequence[tuple[int, Basis, int, int]],
-    partial: Sequence[tuple[int, Basis, int, SetNumbers]],
+    partial: Sequence[tuple[int, Basis, int, arrays.SetNumbers]],
 ) -> BlockGraph:
     """Add joins whose sources are all blocks of an operation: (kind, basis, source, target)."""
     # Their targets are all blocks of an operation in `whole`, sets of the graph in `partial`.
     if not whole and not partial:
         return graph
     sources = [join[2] for join in (*whole, *partial)]
-    needed = distinct(np.array([*sources, *(join[3] for join in whole)], np.int32))
+    needed = arrays.distinct(np.array([*sources, *(join[3] for join in whole)], np.int32))
     number = np.zeros(graph.n_operations, np.int32)
     number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
-    blocks = lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)
+    blocks = arrays.lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)
     target_lists = [[number[join[3]]] for join in whole] + [join[3] for join in partial]
     labels = np.array([join[:2] for join in (*whole, *partial)], np.uint8)
-    joins = lists_of([number[k]] for k in sources), lists_of(target_lists)
+    joins = arrays.lists_of([number[k]] for k in sources), arrays.lists_of(target_lists)
     added = _with_more(graph, (needed, *blocks), labels[:, 0], *joins, labels[:, 1])
     order = np.argsort(np.append(graph.set_operation, needed), kind="stable")
-    set_offsets, _ = concatenate_lists([graph.set_lists, blocks])
+    set_offsets, _ = arrays.concatenate_lists([graph.set_lists, blocks])
 
     def placed(values: NDArray[np.float64] | None, of_added: float) -> NDArray[np.float64] | None:
         if values is None:
             return None
         values = np.append(values, np.full(len(blocks[1]), of_added))
-        return gather_lists(set_offsets, values, order)[1]
+        return arrays.gather_lists(set_offsets, values, order)[1]
 
     return replace(
         graph.with_dependences_of(added),
@@ -199,8 +189,8 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
     if not len(chosen):
         return graph
     shift = np.int32(len(graph.set_operation))
-    source_offsets, sources = gather_lists(*other.source_lists, chosen)
-    target_offsets, targets = gather_lists(*other.target_lists, chosen)
+    source_offsets, sources = arrays.gather_lists(*other.source_lists, chosen)
+    target_offsets, targets = arrays.gather_lists(*other.target_lists, chosen)
     added = _with_more(
         graph,
         (other.set_operation, *other.set_lists),
@@ -214,22 +204,22 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
 
 def _with_more(
     graph: BlockGraph,
-    sets: Sets,
+    sets: arrays.Sets,
     join_kind: NDArray[np.uint8],
-    sources: Lists,
-    targets: Lists,
+    sources: arrays.Lists,
+    targets: arrays.Lists,
     join_basis: NDArray[np.uint8],
 ) -> BlockGraph:
     """Return the dependences of a graph and more; sets that are new come after its own."""
     operation, offsets, blocks = sets
-    members = concatenate_lists([graph.set_lists, (offsets, blocks)])
+    members = arrays.concatenate_lists([graph.set_lists, (offsets, blocks)])
     return assemble(
         graph.kernel,
         graph.first_block,
         (np.append(graph.set_operation, operation), *members),
         np.append(graph.join_kind, join_kind),
-        concatenate_lists([graph.source_lists, sources]),
-        concatenate_lists([graph.target_lists, targets]),
+        arrays.concatenate_lists([graph.source_lists, sources]),
+        arrays.concatenate_lists([graph.target_lists, targets]),
         np.append(graph.basis, join_basis),
     )
 
@@ -237,8 +227,8 @@ def _with_more(
 def join_order(
     kind: NDArray[np.uint8],
     basis: NDArray[np.uint8] | None,
-    source_operation: Operations,
-    target_operation: Operations,
+    source_operation: arrays.Operations,
+    target_operation: arrays.Operations,
 ) -> NDArray[np.int64]:
     """Return the order of the joins of a `BlockGraph`."""
     if basis is None:

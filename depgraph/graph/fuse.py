@@ -11,14 +11,7 @@ from depgraph.footprint.footprints import renumbered
 from depgraph.graph.block_graph import BlockGraph, Resources
 from depgraph.graph.builder import assemble
 from depgraph.graph.program import Kernel
-from depgraph.system.arrays import (
-    FirstBlocks,
-    Sets,
-    distinct,
-    gather_lists,
-    list_of_each,
-    list_offsets,
-)
+from depgraph.system import arrays
 
 _ALONE = -1
 
@@ -58,8 +51,8 @@ def merge_kernels(
         first_block,
         sets,
         graph.join_kind[kept],
-        gather_lists(*graph.source_lists, kept),
-        gather_lists(*graph.target_lists, kept),
+        arrays.gather_lists(*graph.source_lists, kept),
+        arrays.gather_lists(*graph.target_lists, kept),
         None if graph.join_basis is None else graph.join_basis[kept],
     )
 
@@ -119,13 +112,15 @@ def _renumbered(
     return block, first_block
 
 
-def _renumbered_sets(graph: BlockGraph, one: int, block: NDArray[np.int64]) -> Sets:
+def _renumbered_sets(graph: BlockGraph, one: int, block: NDArray[np.int64]) -> arrays.Sets:
     operation = np.where(graph.set_operation > one, graph.set_operation - 1, graph.set_operation)
     # Parts of one block that stand in one set stand there once.
     n_blocks = max(1, graph.n_blocks)
-    key = distinct(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
+    key = arrays.distinct(
+        arrays.list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks]
+    )
     sizes = np.bincount(key // n_blocks, minlength=len(operation))
-    return operation.astype(np.int32), list_offsets(sizes), (key % n_blocks).astype(np.int32)
+    return operation.astype(np.int32), arrays.list_offsets(sizes), (key % n_blocks).astype(np.int32)
 
 
 def _without_next(values: NDArray[np.int64], one: int, combine: np.ufunc) -> NDArray[np.int64]:
@@ -145,7 +140,7 @@ def _larger_resources(resources: Resources, one: int) -> Resources:
 
 
 def _kernel_rows(
-    kernels: Sequence[Kernel], one: Kernel, two: Kernel, first_block: FirstBlocks
+    kernels: Sequence[Kernel], one: Kernel, two: Kernel, first_block: arrays.FirstBlocks
 ) -> list[Kernel]:
     rows = []
     for kernel in kernels:

@@ -17,35 +17,24 @@ from depgraph.graph.edges_jit import (
 )
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
-from depgraph.system.arrays import (
-    Blocks,
-    Edges,
-    FirstBlocks,
-    KernelNumbers,
-    Mask,
-    Offsets,
-    Operations,
-    SetNumbers,
-    gather_lists,
-    list_offsets,
-)
+from depgraph.system import arrays
 from depgraph.system.rows import rows_of
 
 
 class GraphArrays(NamedTuple):
     """Arrays of a `BlockGraph`, under the same names."""
 
-    first_block: FirstBlocks
-    set_operation: Operations
-    set_offsets: Offsets
-    set_blocks: Blocks
+    first_block: arrays.FirstBlocks
+    set_operation: arrays.Operations
+    set_offsets: arrays.Offsets
+    set_blocks: arrays.Blocks
     join_code: NDArray[np.uint8]
-    join_source_operation: Operations
-    join_target_operation: Operations
-    source_offsets: Offsets
-    sources: SetNumbers
-    target_offsets: Offsets
-    targets: SetNumbers
+    join_source_operation: arrays.Operations
+    join_target_operation: arrays.Operations
+    source_offsets: arrays.Offsets
+    sources: arrays.SetNumbers
+    target_offsets: arrays.Offsets
+    targets: arrays.SetNumbers
 
 
 EDGE_BATCH = 1 << 20
@@ -82,11 +71,14 @@ def group_targets(graph: GraphArrays, low: int, high: int, target: int) -> Group
     members = graph.first_block[target] + np.argsort(number, kind="stable")
     sizes = np.bincount(number, minlength=len(first))
     return Groups(
-        number, *gather_lists(offsets, joins, first), list_offsets(sizes), members.astype(np.int32)
+        number,
+        *arrays.gather_lists(offsets, joins, first),
+        arrays.list_offsets(sizes),
+        members.astype(np.int32),
     )
 
 
-def coded_edges(graph: GraphArrays, batch: int) -> Iterator[Edges]:
+def coded_edges(graph: GraphArrays, batch: int) -> Iterator[arrays.Edges]:
     """Yield batches (larger if a block needs it) of sources, targets and their strongest codes."""
     for low, high, source, target in pair_joins(graph):
         source_blocks = int(graph.first_block[source + 1] - graph.first_block[source])
@@ -111,8 +103,8 @@ class LabelledEdges(NamedTuple):
     source: NDArray[np.int32]
     target: NDArray[np.int32]
     kind: NDArray[np.uint8]  # index into `KIND_NAMES`. Each edge and kind occurs once
-    certain: Mask  # false for an edge of a kind that is only possible
-    ldgsts: Mask  # whether it is certain by reads of LDGSTS alone
+    certain: arrays.Mask  # false for an edge of a kind that is only possible
+    ldgsts: arrays.Mask  # whether it is certain by reads of LDGSTS alone
 
 
 def labelled_edges(graph: GraphArrays, batch: int = EDGE_BATCH) -> Iterator[LabelledEdges]:
@@ -180,11 +172,13 @@ class PairSummary:
     reuse: int = 0
 
 
-def count_pairs(graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask) -> list[PairSummary]:
+def count_pairs(
+    graph: GraphArrays, kernel: arrays.KernelNumbers, is_certain: arrays.Mask
+) -> list[PairSummary]:
     """Count the distinct edges of each pair, in the order of the target, then of the source."""
     pairs = _all_pair_joins(graph)
     low, high, source, target = pairs.T
-    certain = list_offsets(is_certain)
+    certain = arrays.list_offsets(is_certain)
     middle = low + certain[high] - certain[low]
     is_seen = middle > low
     # What is counted of a pair are its certain joins, or all if it has none.
@@ -239,7 +233,7 @@ def _count_edges(graph: GraphArrays, pair: PairJoins, middle: int) -> int:
     waits = [np.zeros(_blocks(graph, target), np.bool_) for _ in range(2)]
     for join in range(low, high):
         sets = graph.targets[graph.target_offsets[join] : graph.target_offsets[join + 1]]
-        _, blocks = gather_lists(graph.set_offsets, graph.set_blocks, sets)
+        _, blocks = arrays.gather_lists(graph.set_offsets, graph.set_blocks, sets)
         waits[join >= middle][blocks - graph.first_block[target]] = True
     sets = graph.sources[graph.source_offsets[middle] : graph.source_offsets[high]]
     sizes = graph.set_offsets[sets + 1] - graph.set_offsets[sets]

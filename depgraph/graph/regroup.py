@@ -12,15 +12,7 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import RAW
 from depgraph.graph.pairs import group_targets, pair_joins
-from depgraph.system.arrays import (
-    BlockTimes,
-    Lists,
-    concatenate_lists,
-    distinct,
-    gather_lists,
-    list_of_each,
-    list_offsets,
-)
+from depgraph.system import arrays
 
 Numbers = NDArray[np.int64]
 StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
@@ -31,10 +23,10 @@ _MOST_STEPS = 16
 
 def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Numbers]:
     """Return the distinct pairs of a join and a block among its sources, sorted."""
-    offsets, sets = gather_lists(*graph.source_lists, joins)
-    member_offsets, blocks = gather_lists(*graph.set_lists, sets)
-    join = np.repeat(joins[list_of_each(offsets)], np.diff(member_offsets))
-    key = distinct(join * graph.n_blocks + blocks)
+    offsets, sets = arrays.gather_lists(*graph.source_lists, joins)
+    member_offsets, blocks = arrays.gather_lists(*graph.set_lists, sets)
+    join = np.repeat(joins[arrays.list_of_each(offsets)], np.diff(member_offsets))
+    key = arrays.distinct(join * graph.n_blocks + blocks)
     return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)
 
 
@@ -61,13 +53,13 @@ def graph_of_pair(graph: BlockGraph, source: int, target: int) -> BlockGraph:
     is_kept = np.zeros(len(graph.join_kind), np.bool_)
     is_kept[graph.joins_between(source, target)] = True
     alone = graph.only_joins(is_kept)
-    first_block = list_offsets(np.diff(graph.first_block)[pair])
+    first_block = arrays.list_offsets(np.diff(graph.first_block)[pair])
     place = (alone.set_operation == target).astype(np.int32)
     shift = (first_block[:-1] - graph.first_block[pair])[place]
     blocks = np.concatenate([np.arange(*graph.first_block[each : each + 2]) for each in pair])
     resources = graph.resources
 
-    def of_blocks(values: BlockTimes | None) -> BlockTimes | None:
+    def of_blocks(values: arrays.BlockTimes | None) -> arrays.BlockTimes | None:
         return None if values is None else values[blocks]
 
     return replace(
@@ -97,7 +89,7 @@ def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Number
     operation = graph.operation_of_block
     index = np.arange(graph.n_blocks) - graph.first_block[operation]
     width = shape[operation, 0]
-    rows = list_offsets(shape[:, 1] * shape[:, 2])
+    rows = arrays.list_offsets(shape[:, 1] * shape[:, 2])
     return index % width, rows[operation] + index // width
 
 
@@ -107,18 +99,20 @@ def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Number
     _, group = np.unique(group, return_inverse=True)
     n_groups = max(int(group.max(initial=-1)) + 1, 1)
     join, block = joined_source_blocks(graph, joins)
-    key = distinct(join * n_groups + group[block])
+    key = arrays.distinct(join * n_groups + group[block])
     used, source = np.unique(key % n_groups, return_inverse=True)
     by_group = np.argsort(group, kind="stable").astype(np.int32)
-    added = gather_lists(list_offsets(np.bincount(group, minlength=n_groups)), by_group, used)
+    added = arrays.gather_lists(
+        arrays.list_offsets(np.bincount(group, minlength=n_groups)), by_group, used
+    )
     sources = (
-        list_offsets(np.bincount(key // n_groups, minlength=len(joins))),
+        arrays.list_offsets(np.bincount(key // n_groups, minlength=len(joins))),
         (len(graph.set_operation) + source).astype(np.int32),
     )
     changed, order = _with_sets(graph, added, joins, sources)
-    offsets, _ = concatenate_lists([graph.set_lists, added])
+    offsets, _ = arrays.concatenate_lists([graph.set_lists, added])
     origin = np.append(np.arange(len(graph.set_blocks)), np.full(len(added[1]), -1))
-    return changed, gather_lists(offsets, origin, order)[1]
+    return changed, arrays.gather_lists(offsets, origin, order)[1]
 
 
 def stepped_graph(
@@ -148,9 +142,9 @@ def stepped_graph(
     rest = np.flatnonzero(~is_split)
     origin = np.append(rest, join[order][begins])
     new_sets = len(graph.set_operation) + np.arange(len(begins), dtype=np.int32)
-    sources = concatenate_lists(
+    sources = arrays.concatenate_lists(
         [
-            gather_lists(*graph.source_lists, rest),
+            arrays.gather_lists(*graph.source_lists, rest),
             (np.arange(len(begins) + 1), new_sets),
         ]
     )
@@ -178,7 +172,7 @@ def _of_same_targets(graph: BlockGraph, joins: Numbers) -> Numbers:
 
 
 def _with_sets(
-    graph: BlockGraph, added: Lists, origin: Numbers, sources: Lists
+    graph: BlockGraph, added: arrays.Lists, origin: Numbers, sources: arrays.Lists
 ) -> tuple[BlockGraph, Numbers]:
     """Return a graph with more sets and joins like those of `origin`; and the order of its sets."""
     of_added = graph.operation_of_block[added[1][added[0][:-1]]]
@@ -186,10 +180,10 @@ def _with_sets(
     changed = assemble(
         graph.kernel,
         graph.first_block,
-        (operation, *concatenate_lists([graph.set_lists, added])),
+        (operation, *arrays.concatenate_lists([graph.set_lists, added])),
         graph.join_kind[origin],
         sources,
-        gather_lists(*graph.target_lists, origin),
+        arrays.gather_lists(*graph.target_lists, origin),
         None if graph.join_basis is None else graph.join_basis[origin],
     )
     return changed, np.argsort(operation, kind="stable")

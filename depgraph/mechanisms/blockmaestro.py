@@ -16,20 +16,12 @@ from depgraph.mechanisms.base import (
 )
 from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    IGNORED,
-    PLACES,
-    Gates,
-    Rules,
-    newest_first,
-    oldest_first,
-)
+from depgraph.schedule import policy
 from depgraph.system.text import counted
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
 DEFAULT_WINDOW = 2
-_ORDERS = {"producer": oldest_first, "consumer": newest_first}
+_ORDERS = {"producer": policy.oldest_first, "consumer": policy.newest_first}
 
 
 class BlockMaestro(Mechanism):
@@ -68,7 +60,7 @@ class BlockMaestro(Mechanism):
             self.shown = window, priority
         self.freedom = f"{self.name}, {priority}", window
 
-    def rules(self, program: Scenario, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> policy.Rules:
         """Gate blocks by RAW from the kernel before, kernels by everything else."""
         graph = program.graph
         most, capacity = int(charges.number("parents")), int(charges.number("edges"))
@@ -99,9 +91,9 @@ class BlockMaestro(Mechanism):
         if n_full := int(full.sum()):
             notes.append(f"kernels with more than {counted(capacity, 'edge')}: {n_full}")
         launching = ahead(program, charges, name=INVOCATION.name)
-        return Rules(
-            joins=np.where(fine, PLACES, IGNORED).astype(np.uint8),
-            gates=Gates.between(*dependent_operations(graph, whole), ALL_ENDED),
+        return policy.Rules(
+            joins=np.where(fine, policy.PLACES, policy.IGNORED).astype(np.uint8),
+            gates=policy.Gates.between(*dependent_operations(graph, whole), policy.ALL_ENDED),
             enter=launching.enter,
             window=self.window,
             in_order=True,

@@ -15,15 +15,8 @@ from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
+from depgraph.mechanisms import bloom
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.bloom import (
-    KINDS,
-    MOST_FILTER_BYTES,
-    MOST_HASHES,
-    MOST_WORK,
-    count_bits,
-    lowest_bits,
-)
 from depgraph.mechanisms.costs import Charges, Cost, ahead
 from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
@@ -53,7 +46,7 @@ class DataflowHints(Mechanism):
     signature = "dataflow-hints(tensor|row|block[,bits[,hashes[,window[,ring|counting]]]])"
     takes = (
         partial(_of, "grain", GRAINS), partial(whole_number, least=0, most=_MOST_BITS),
-        partial(whole_number, most=MOST_HASHES), whole_number, partial(_of, "filter", SORTS),
+        partial(whole_number, most=bloom.MOST_HASHES), whole_number, partial(_of, "filter", SORTS),
     )  # fmt: skip
     rule = (
         "a launch comes with hints at what it reads and writes: whole tensors, pages that a row of "
@@ -167,7 +160,7 @@ class DataflowHints(Mechanism):
         # otherwise a schedule is right: each round makes one more kernel right, most make many.
         wait = partial(hinted.waits_on_all, answers, self.hashes if self.bits else 0)
         n = program.graph.n_operations
-        everything = wait(lowest_bits(np.arange(n), (n + 63) // 64))
+        everything = wait(bloom.lowest_bits(np.arange(n), (n + 63) // 64))
         waits = everything
         for _ in range(_MOST_ROUNDS):
             graph, unfinished = run(waits)
@@ -204,7 +197,7 @@ class HintedWaits:
         hints = self.hints
         among = unfinished[hints.operation]
         found = np.zeros(hints.n_units, np.bool_)
-        for name, own, others in KINDS:
+        for name, own, others in bloom.KINDS:
             if name in self.kinds:
                 ask_all(*hints.ranges, own, filters[others], hashes, among, found)
         # Where times are others than these, what shares a key is waited for all the same.
@@ -216,10 +209,10 @@ class HintedWaits:
         there = found.unfinished[graph.operation_of_block]
         waits, shared = found.waits[unit] & there, self.shared[unit]
         return {
-            "true": count_bits(waits & self.edges),
-            "by_grain": count_bits(waits & shared & ~self.edges),
-            "by_filter": count_bits(waits & ~shared & ~self.edges),
-            "missed": count_bits(self.edges & there & ~waits),
+            "true": bloom.count_bits(waits & self.edges),
+            "by_grain": bloom.count_bits(waits & shared & ~self.edges),
+            "by_filter": bloom.count_bits(waits & ~shared & ~self.edges),
+            "missed": bloom.count_bits(self.edges & there & ~waits),
         }
 
 
@@ -238,7 +231,10 @@ def filled(hints: Hints, n_operations: int, bits: int, hashes: int) -> Words:
     """Fill filters of so many bits; without hashes each key has its own: uint64[2, bits, words]."""
     words = (n_operations + 63) // 64
     n_asked = int(hints.keys_of_operations(n_operations).sum())
-    if 16 * words * bits > MOST_FILTER_BYTES or n_asked * words * max(hashes, 1) > MOST_WORK:
+    if (
+        16 * words * bits > bloom.MOST_FILTER_BYTES
+        or n_asked * words * max(hashes, 1) > bloom.MOST_WORK
+    ):
         raise NotApplicableError(
             f"dataflow-hints compares {n_asked} keys with those of {n_operations} kernels "
             "and copies, too many; give a coarser grain, or pick fewer kernels with extract "
@@ -253,9 +249,9 @@ def waits_on_each(
     hints: Hints, n_operations: int, filters: Words, hashes: int, kinds: frozenset[str]
 ) -> Words:
     """Return what units wait for if the filter of each older operation is asked."""
-    older = lowest_bits(np.arange(n_operations), filters.shape[2])[hints.operation]
+    older = bloom.lowest_bits(np.arange(n_operations), filters.shape[2])[hints.operation]
     found = np.zeros_like(older)
-    for name, own, others in KINDS:
+    for name, own, others in bloom.KINDS:
         if name in kinds:
             ask_each(*hints.ranges, own, filters[others], hashes, older, found)
     return found

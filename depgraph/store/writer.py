@@ -17,23 +17,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, stack_footprints
+from depgraph.graph import program
 from depgraph.graph.pairs import PairSummary, Pattern
-from depgraph.graph.program import (
-    BlockCounts,
-    Copy,
-    DeviceLaunches,
-    Extraction,
-    Kernel,
-    no_launches,
-)
-from depgraph.store.schema import (
-    PATTERNS,
-    SCHEMA_VERSION,
-    STORED_TABLES,
-    TABLES,
-    Column,
-    arrow_schema,
-)
+from depgraph.store import schema
 from depgraph.store.store import Store
 from depgraph.store.tables import (
     IDENTITY_KEY,
@@ -65,14 +51,14 @@ _ENCODINGS: dict[str, dict[str, Any]] = {
 
 
 def write_store(
-    extraction: Extraction, path: Path, *, force: bool = False, place_checked: bool = False
+    extraction: program.Extraction, path: Path, *, force: bool = False, place_checked: bool = False
 ) -> Store:
     """Write an extraction as a folder, which must not exist, or be a store and `force` be given."""
     path = stable_path(path)
     with new_folder(path, force=force, not_ours=not_a_store, place_checked=place_checked) as folder:
         metadata = json.dumps(
             {
-                "schema_version": SCHEMA_VERSION,
+                "schema_version": schema.SCHEMA_VERSION,
                 "tool_version": tool_version(),
                 **extraction.metadata,
             }
@@ -80,7 +66,7 @@ def write_store(
         with ExitStack() as open_files:
             files = {
                 table: open_files.enter_context(_TableFile(folder, table, metadata))
-                for table in STORED_TABLES
+                for table in schema.STORED_TABLES
             }
             with ThreadPoolExecutor() as pool:  # packing holds no lock of the interpreter
                 tables = _tables(extraction)
@@ -103,8 +89,8 @@ class _TableFile:
 
     def __init__(self, folder: Path, table: str, metadata: str) -> None:
         self.name = file_name(table)
-        self._columns = TABLES[table]
-        self._schema = arrow_schema(table).with_metadata({METADATA_KEY: metadata})
+        self._columns = schema.TABLES[table]
+        self._schema = schema.arrow_schema(table).with_metadata({METADATA_KEY: metadata})
         self._file = HashingFile(folder / self.name)
         self._writer = pq.ParquetWriter(
             self._file,
@@ -159,7 +145,7 @@ def _write_footprints(file: _TableFile, footprints: Footprints | SpilledFootprin
     write(kept)
 
 
-def _array(values: Any, column: Column, type_: pa.DataType, rows: int) -> pa.Array:
+def _array(values: Any, column: schema.Column, type_: pa.DataType, rows: int) -> pa.Array:
     """Return a column: codes of names, offsets and values of lists, None where all is null."""
     if values is None:
         return pa.nulls(rows, type_)
@@ -176,15 +162,17 @@ def _rows(objects: Sequence[Any], kind: type[DataclassInstance]) -> dict[str, An
     return columns_of(objects, [field.name for field in fields(kind)])
 
 
-def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
+def _tables(extraction: program.Extraction) -> dict[str, dict[str, Any]]:
     """Return the columns of all tables but footprints, as `_array` takes them."""
     graph, pairs = extraction.graph, extraction.pairs
     kernel, index = graph.block_names()
-    counts = {field.name: getattr(extraction.counts, field.name) for field in fields(BlockCounts)}
+    counts = {
+        field.name: getattr(extraction.counts, field.name) for field in fields(program.BlockCounts)
+    }
     has_positions = graph.first_use is not None
-    kernels = _rows(extraction.kernels, Kernel)
+    kernels = _rows(extraction.kernels, program.Kernel)
     streams = dict(zip(kernels["kernel"], kernels["stream"], strict=True))
-    codes = {pattern: PATTERNS.index(pattern.value) for pattern in Pattern}
+    codes = {pattern: schema.PATTERNS.index(pattern.value) for pattern in Pattern}
     return {
         "kernels": kernels,
         "blocks": {
@@ -196,7 +184,7 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "cost": extraction.counts.cost,
             "duration": graph.duration,
         },
-        "copies": _rows(extraction.copies, Copy),
+        "copies": _rows(extraction.copies, program.Copy),
         "allocations": _rows(extraction.allocations, Allocation),
         "calls": {
             **_rows(extraction.host_calls, HostCall),
@@ -233,9 +221,9 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
 
 def _launch_columns(graph: BlockGraph) -> dict[str, Any]:
     """Return the launches from the device; no rows where there are none."""
-    given = no_launches() if graph.launches is None else graph.launches
+    given = program.no_launches() if graph.launches is None else graph.launches
     return {
-        **{field.name: getattr(given, field.name) for field in fields(DeviceLaunches)},
+        **{field.name: getattr(given, field.name) for field in fields(program.DeviceLaunches)},
         "launch": np.arange(len(given)),
         "kernel": graph.kernel[graph.operation_of_block[given.block]],
     }

@@ -16,23 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.cutracer.launches import (
-    ADDRESSES,
-    METADATA,
-    MOST_LAUNCHES,
-    KernelMetadata,
-    opcode_of,
-    read_metadata,
-)
+from depgraph.parsers.cutracer import launches
 from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
+from depgraph.parsers.scanning import opcodes
 from depgraph.parsers.scanning.json_lines import DAMAGE, JsonLines, lanes_of
-from depgraph.parsers.scanning.opcodes import (
-    Effect,
-    MemoryOpcode,
-    count_opcodes,
-    global_meaning,
-    untraced_by,
-)
 from depgraph.parsers.scanning.tables_jit import (
     ADDRESS_END,
     ASYNC_COPY,
@@ -90,7 +77,9 @@ class Access(NamedTuple):
 class CutracerPart(ScannedPart):
     """One file, or a stream of several, with what its launches are."""
 
-    tables: dict[int, KernelMetadata] = field(default_factory=dict)  # of launches, by index
+    tables: dict[int, launches.KernelMetadata] = field(
+        default_factory=dict
+    )  # of launches, by index
 
 
 class _Reader(JsonLines):
@@ -98,11 +87,11 @@ class _Reader(JsonLines):
 
     def __init__(self, overflow: Overflow | None) -> None:
         super().__init__(CutracerPart(), overflow)
-        self._metadata: KernelMetadata | None = None  # by the last metadata line
+        self._metadata: launches.KernelMetadata | None = None  # by the last metadata line
         self._is_metadata_new = False
         self._index: dict[int, int] = {}  # of launches, by number
         self._rows: dict[tuple[int, int, int, int], int] = {}
-        self._opcodes: Counter[MemoryOpcode] = Counter()
+        self._opcodes: Counter[opcodes.MemoryOpcode] = Counter()
         self._tiles_of: dict[int, bool] = {}  # launches with tile records: whether all are known
 
     def _take(self, line: bytes) -> Access | None:
@@ -111,15 +100,15 @@ class _Reader(JsonLines):
         part = self._part
         record = json.loads(line)
         kind = record["type"]
-        if kind in ADDRESSES:
+        if kind in launches.ADDRESSES:
             part.access_lines += 1
             return self._access(record)
         if kind == TILES:
             part.access_lines += 1
             self._take_tile(record)
-        elif kind == METADATA:
+        elif kind == launches.METADATA:
             try:
-                self._take_metadata(read_metadata(record))
+                self._take_metadata(launches.read_metadata(record))
             except DAMAGE as error:
                 if not line.endswith(b"\n"):
                     raise
@@ -134,7 +123,7 @@ class _Reader(JsonLines):
             part.skipped[f"records of another kind ({str(kind)[:32]})"] += 1
         return None
 
-    def _take_metadata(self, kernel: KernelMetadata | None) -> None:
+    def _take_metadata(self, kernel: launches.KernelMetadata | None) -> None:
         if self._is_metadata_new:
             self._part.warnings[_NOT_PLACED] += 1
         self._metadata, self._is_metadata_new = kernel, kernel is not None
@@ -150,9 +139,9 @@ class _Reader(JsonLines):
             self._part.untraced[launch] = _NOT_NAMED
             return None
         self._opcodes[opcode] += 1
-        meaning = global_meaning(opcode)
+        meaning = opcodes.global_meaning(opcode)
         if opcode.is_untraced_global:
-            self._part.untraced[launch] = untraced_by(opcode)
+            self._part.untraced[launch] = opcodes.untraced_by(opcode)
         if meaning == IGNORE:
             self._touches.arrays.rows.instructions[row] += 1
             return None
@@ -161,10 +150,10 @@ class _Reader(JsonLines):
             return None
         return Access(row, meaning, opcode.width, mask, lanes, self._part.lines)
 
-    def _opcode(self, record: dict[str, Any]) -> MemoryOpcode | None:
+    def _opcode(self, record: dict[str, Any]) -> opcodes.MemoryOpcode | None:
         """Return the opcode of a record: older ones have it, newer ones its number in a table."""
         if "sass" in record:
-            return opcode_of(str(record["sass"]))
+            return launches.opcode_of(str(record["sass"]))
         table = self._metadata.opcodes if self._metadata else {}
         return table.get(record["opcode_id"])
 
@@ -189,7 +178,7 @@ class _Reader(JsonLines):
         launch = self._index.get(number)
         if launch is not None and not self._is_metadata_new:
             return launch
-        if type(number) is not int or not 0 <= number < MOST_LAUNCHES:
+        if type(number) is not int or not 0 <= number < launches.MOST_LAUNCHES:
             raise ValueError("no such launch")
         if launch is not None:
             raise TraceError("trace", f"launch {number} is announced twice")
@@ -262,7 +251,7 @@ class _Reader(JsonLines):
     def _finish(self) -> None:
         part = self._part
         part.touches = self._touches.touches()
-        count_opcodes(part, self._opcodes.items())
+        opcodes.count_opcodes(part, self._opcodes.items())
         for launch, known in self._tiles_of.items():
             if not known:
                 part.untraced[launch] = "copies by TMA, of which the trace does not say all"
@@ -279,7 +268,7 @@ def read_records(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
     return _Reader(overflow).read(stream)
 
 
-def _bytes_of(record: dict[str, Any], opcode: MemoryOpcode) -> Bytes | None:
+def _bytes_of(record: dict[str, Any], opcode: opcodes.MemoryOpcode) -> Bytes | None:
     """Return where the ranges that a copy touches begin and end; None if it does not say so."""
     info = record.get("tma_transfer_info")
     if info is None:
@@ -287,7 +276,7 @@ def _bytes_of(record: dict[str, Any], opcode: MemoryOpcode) -> Bytes | None:
     if info["is_prefetch"]:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     if not info["is_tensor"]:
-        return _bulk(record, info) if opcode.effect == Effect.READ else None
+        return _bulk(record, info) if opcode.effect == opcodes.Effect.READ else None
     tensor = info["tensor"]
     if tensor["mode"] != "TILED" or tensor["tiled"]["interleave_id"] != 0:
         return None

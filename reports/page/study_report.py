@@ -5,13 +5,8 @@ from operator import attrgetter
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.study import Study
+from depgraph.reports.tables import bound_table
 from depgraph.reports.tables.answer_report import with_verdict
-from depgraph.reports.tables.bound_table import (
-    bound_report,
-    durations_line,
-    kinds_shown,
-    launch_table,
-)
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.mechanism_tables import (
     child_kernel_table,
@@ -38,7 +33,7 @@ def study_report(study: Study) -> Report:
     """Describe a study: the bounds in sentences, and a table for each question."""
     untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
     comparison = study.comparison
-    bounds = bound_report(study.table)
+    bounds = bound_table.bound_report(study.table)
     report = Report(
         "report",
         {
@@ -57,7 +52,7 @@ def study_report(study: Study) -> Report:
             _schedule_table(study),
             *([] if comparison is None else [ranked_table(comparison)]),
             *([] if comparison is None else child_kernel_table(comparison)),
-            *launch_table(study.table),
+            *bound_table.launch_table(study.table),
             _cost_table(study),
             *(buffer_tables(study.renaming, study.kernels, study.graph) if study.renaming else []),
             _function_table(study),
@@ -66,7 +61,7 @@ def study_report(study: Study) -> Report:
             pair_table(study.pairs, study.kernels, study.graph.copies),
         ],
         notes=[
-            durations_line(study.basis),
+            bound_table.durations_line(study.basis),
             *study.table.assumptions,
             *([] if comparison is None else comparison.notes),
         ],
@@ -115,7 +110,7 @@ def _schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "deps", is_text=True, show=kinds_shown(study.basis)),
+            Column("dependences", "deps", is_text=True, show=bound_table.kinds_shown(study.basis)),
             Column.text("schedule", "schedule"),
             *columns,
         ],

@@ -5,15 +5,7 @@ from collections.abc import Sequence
 from depgraph.analysis.outcome import Outcome
 from depgraph.analysis.study import Study
 from depgraph.mechanisms import Against, Availability
-from depgraph.reports.plots.style import (
-    COLOURS,
-    Plot,
-    label_rows,
-    longest_drawn,
-    new_figure,
-    no_data,
-    plain_text,
-)
+from depgraph.reports.plots import style
 from depgraph.system.text import show_factor, size_text
 
 GROUPS = {
@@ -34,16 +26,16 @@ def tells(study: Study) -> bool:
     return any(speedup >= _ANYTHING for _, _, speedup in _rows(study))
 
 
-def plot(study: Study) -> Plot:
+def plot(study: Study) -> style.Plot:
     """Draw one bar for the policies of a group that reach the same, beside the upper bound."""
     rows = _rows(study)
     if not rows:
-        figure = no_data(new_figure(1.0), "no policies were compared")
+        figure = style.no_data(style.new_figure(1.0), "no policies were compared")
         how = "A study compares the policies that it is told to list; the report lists all of them."
-        return Plot(_NAME, _TITLE, "No policies were compared.", how, figure)
+        return style.Plot(_NAME, _TITLE, "No policies were compared.", how, figure)
     bound, gains = study.bound.upper_bound, [speedup - 1 for *_, speedup in rows]
-    room = min(max(_ROOM, longest_drawn(gains)), max(_LEAST_ROOM, *gains, bound - 1))
-    figure = new_figure(0.7 + 0.135 * (len(rows) + len({group for group, *_ in rows})))
+    room = min(max(_ROOM, style.longest_drawn(gains)), max(_LEAST_ROOM, *gains, bound - 1))
+    figure = style.new_figure(0.7 + 0.135 * (len(rows) + len({group for group, *_ in rows})))
     axes = figure.subplots()
     axes.set_xlim(1 + min([0.0, *gains]) - 0.04 * room, 1 + 1.04 * room)
     labels: list[str] = []
@@ -56,23 +48,23 @@ def plot(study: Study) -> Plot:
             labels.append("")
         colour, hatch = _STYLES[group]
         axes.barh(len(labels), min(room, speedup - 1), left=1, height=0.7, hatch=hatch,
-                  facecolor=COLOURS[colour], edgecolor="white", linewidth=0)  # fmt: skip
+                  facecolor=style.COLOURS[colour], edgecolor="white", linewidth=0)  # fmt: skip
         axes.annotate(
             show_factor(speedup) + " →" * (speedup - 1 > room), (1, len(labels)),
             xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
             va="center", fontsize=6,
         )  # fmt: skip
-        labels.append(plain_text(_listed(names)))
+        labels.append(style.plain_text(_listed(names)))
     axes.axvline(1, color="grey", linewidth=0.6)
     name = f"upper bound {show_factor(bound)}"
     if bound - 1 <= room:
         axes.axvline(bound, color="black", linewidth=1.1, label=name)
     else:
         axes.plot([], [], color="black", linewidth=1.1, label=f"{name} →")
-    label_rows(axes, labels)
+    style.label_rows(axes, labels)
     axes.set_xlabel(f"speedup on {size_text(study.sms)} (x)")
     figure.legend(loc="outside lower center", handlelength=1.8)
-    return Plot(
+    return style.Plot(
         _NAME,
         _TITLE,
         _result(rows, study),

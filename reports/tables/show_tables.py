@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    columns_of_pairs,
-    common,
-    kernel_name,
-    kernel_names,
-    show_dimensions,
-    show_value,
-)
+from depgraph.reports.tables import table as tables
 from depgraph.system.rows import grouped
 from depgraph.system.text import operations_text, show_bytes, show_number
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS, Site
@@ -52,32 +42,34 @@ def kernels_report(
     sites: Mapping[int, Site] | None = None,
     times: Mapping[int, float] | None = None,
     unit: str = "us",
-) -> Report:
+) -> tables.Report:
     """Build the table of kernels; streams are lettered in the order of their first use."""
     measured = times or {}
     in_order = dict.fromkeys(kernel.stream for kernel in kernels)
     streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
     columns = [
-        *common("kernel", "name", "grid"),
-        Column("block", "block", show=show_dimensions),
-        Column.number("registers", "regs"),
-        Column.number("shared_bytes", "shared", "B"),
-        Column("stream", "stream", show=streams.__getitem__),
-        *common("accesses", "read_bytes", "written_bytes"),
-        *[Column("nvtx", "NVTX ranges", is_text=True, show=show_value)]
+        *tables.common("kernel", "name", "grid"),
+        tables.Column("block", "block", show=tables.show_dimensions),
+        tables.Column.number("registers", "regs"),
+        tables.Column.number("shared_bytes", "shared", "B"),
+        tables.Column("stream", "stream", show=streams.__getitem__),
+        *tables.common("accesses", "read_bytes", "written_bytes"),
+        *[tables.Column("nvtx", "NVTX ranges", is_text=True, show=tables.show_value)]
         * any(kernel.nvtx for kernel in kernels),
-        *common("time", unit=unit, time=lambda k: measured.get(k.kernel)) * bool(measured),
+        *tables.common("time", unit=unit, time=lambda k: measured.get(k.kernel)) * bool(measured),
         *site_columns(sites or {}),
     ]
-    table = Table.of("kernels", "Kernels", columns, kernels)
-    return Report("kernels", {"n_kernels": len(kernels)}, tables=[table])
+    table = tables.Table.of("kernels", "Kernels", columns, kernels)
+    return tables.Report("kernels", {"n_kernels": len(kernels)}, tables=[table])
 
 
 def pairs_report(
     pairs: Sequence[PairSummary], kernels: Sequence[Kernel], copies: Mapping[int, str]
-) -> Report:
+) -> tables.Report:
     """Build the table of dependent pairs of kernels."""
-    return Report("pairs", {"n_pairs": len(pairs)}, tables=[pair_table(pairs, kernels, copies)])
+    return tables.Report(
+        "pairs", {"n_pairs": len(pairs)}, tables=[pair_table(pairs, kernels, copies)]
+    )
 
 
 def path_report(
@@ -85,9 +77,9 @@ def path_report(
     kernels: Sequence[Kernel],
     copies: Mapping[int, str],
     durations: Durations,
-) -> Report:
+) -> tables.Report:
     """Describe the critical path: the block of each kernel on it, and where the time goes."""
-    unit, name = durations.unit, kernel_names(kernels, copies)
+    unit, name = durations.unit, tables.kernel_names(kernels, copies)
     through = operations_text([step.kernel for step in path], len(kernels))
     total = path[-1].start + path[-1].duration if path else 0.0
     length = total or 1.0
@@ -98,34 +90,34 @@ def path_report(
     ]
     rows.sort(key=lambda row: (-row[2], row[0]))
     of_functions = [
-        Column.text("name", "function"),
-        Column("kernels", "kernels"),
-        *common("duration", "share", unit=unit),
+        tables.Column.text("name", "function"),
+        tables.Column("kernels", "kernels"),
+        *tables.common("duration", "share", unit=unit),
     ]
     *columns, kinds = path_columns(unit, name)
-    columns += [*common("share", share=lambda s: s.duration / length), kinds]
+    columns += [*tables.common("share", share=lambda s: s.duration / length), kinds]
     source = durations.source
     answer = f"critical path: {show_number(total)} {unit} through {through}; durations: {source}"
-    return Report(
+    return tables.Report(
         "path",
         {"critical_path": total, "unit": unit, "durations": source},
         headline=[answer],
         tables=[
-            Table("functions", "Where the time goes", of_functions, rows),
-            Table.of("path", "Critical path", columns, path),
+            tables.Table("functions", "Where the time goes", of_functions, rows),
+            tables.Table.of("path", "Critical path", columns, path),
         ],
         notes=durations.assumptions,
     )
 
 
-def path_columns(unit: str, name: Callable[[int], str]) -> list[Column]:
+def path_columns(unit: str, name: Callable[[int], str]) -> list[tables.Column]:
     """Return the columns of a table of blocks on the critical path."""
     return [
-        *common("kernel", "name", name=lambda s: name(s.kernel)),
-        Column.number("block", "block"),
-        Column.number("start", "start", unit),
-        Column.number("duration", "duration", unit),
-        Column.text("kinds", "waits by", lambda s: ", ".join(s.kinds) or "-"),
+        *tables.common("kernel", "name", name=lambda s: name(s.kernel)),
+        tables.Column.number("block", "block"),
+        tables.Column.number("start", "start", unit),
+        tables.Column.number("duration", "duration", unit),
+        tables.Column.text("kinds", "waits by", lambda s: ", ".join(s.kinds) or "-"),
     ]
 
 
@@ -137,7 +129,7 @@ def block_report(
     block: int,
     *,
     is_whole: bool = False,
-) -> Report:
+) -> tables.Report:
     """Describe a block: its footprint, what it waits for, what waits for it, and why."""
     most = None if is_whole else _NEIGHBOURS_SHOWN
     number = block_number(graph, kernel, block)
@@ -160,16 +152,16 @@ def block_report(
 
     def neighbours(
         key: str, title: str, found: Mapping[int, set[str]], *, is_source: bool
-    ) -> Table:
+    ) -> tables.Table:
         chosen = {each: found[each] for each in sorted(found)[:most]}
         described = describe_neighbours(graph, footprints, number, chosen, is_source=is_source)
         return _neighbour_table(key, title, described, len(found))
 
     answer = (
         f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
-        f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes {show_bytes(written)}"
+        f"{tables.kernel_name(row.name)}: reads {show_bytes(read)}, writes {show_bytes(written)}"
     )
-    return Report(
+    return tables.Report(
         "block",
         facts,
         headline=[answer],
@@ -181,31 +173,34 @@ def block_report(
     )
 
 
-def _range_table(own: Footprints) -> Table:
+def _range_table(own: Footprints) -> tables.Table:
     columns = [
-        Column.text("kind", "kind"),
-        Column("start", "from", show=hex),
-        Column("end", "to", show=hex),
-        Column.number("bytes", "bytes"),
+        tables.Column.text("kind", "kind"),
+        tables.Column("start", "from", show=hex),
+        tables.Column("end", "to", show=hex),
+        tables.Column.number("bytes", "bytes"),
     ]
     rows = [
         ("read" if kind == READ else "write", int(start), int(end), int(end - start))
         for kind, start, end in zip(own.access, own.start, own.end, strict=True)
     ]
-    return Table("footprint", "Footprint", columns, rows, more="footprints.parquet")
+    return tables.Table("footprint", "Footprint", columns, rows, more="footprints.parquet")
 
 
-def _neighbour_table(key: str, title: str, neighbours: Sequence[Neighbour], total: int) -> Table:
+def _neighbour_table(
+    key: str, title: str, neighbours: Sequence[Neighbour], total: int
+) -> tables.Table:
     columns = [
-        *common("kernel"),
-        Column("block", "block"),
-        Column.text("kinds", "kinds", lambda n: ", ".join(n.kinds)),
-        Column.number("raw_bytes", "RAW", "B"),
-        Column.number("war_bytes", "WAR", "B"),
-        Column.number("waw_bytes", "WAW", "B"),
-        *[Column.number("reuse_bytes", "reuse", "B")] * any(n.reuse_bytes for n in neighbours),
+        *tables.common("kernel"),
+        tables.Column("block", "block"),
+        tables.Column.text("kinds", "kinds", lambda n: ", ".join(n.kinds)),
+        tables.Column.number("raw_bytes", "RAW", "B"),
+        tables.Column.number("war_bytes", "WAR", "B"),
+        tables.Column.number("waw_bytes", "WAW", "B"),
+        *[tables.Column.number("reuse_bytes", "reuse", "B")]
+        * any(n.reuse_bytes for n in neighbours),
     ]
-    table = Table.of(
+    table = tables.Table.of(
         key, f"{title} ({total})", columns, neighbours, more="depgraph export --what edges"
     )
     return replace(table, omitted=total - len(neighbours))
@@ -213,18 +208,18 @@ def _neighbour_table(key: str, title: str, neighbours: Sequence[Neighbour], tota
 
 def pair_table(
     pairs: Sequence[PairSummary], kernels: Sequence[Kernel], copies: Mapping[int, str]
-) -> Table:
+) -> tables.Table:
     """Build the table of dependent pairs; rare kinds of edges have columns if any."""
-    name = kernel_names(kernels, copies)
+    name = tables.kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [
-        *columns_of_pairs(name),
-        Column.text("pattern", "pattern", lambda p: p.pattern.value),
-        *common("edges", "raw", "war", "waw"),
-        *common("reuse") * any(p.reuse for p in pairs),
-        *[Column.number("ldgsts", "by LDGSTS")] * any(p.ldgsts for p in pairs),
-        *[Column.number("possible", "possible")] * any(p.possible for p in pairs),
-        Column(
+        *tables.columns_of_pairs(name),
+        tables.Column.text("pattern", "pattern", lambda p: p.pattern.value),
+        *tables.common("edges", "raw", "war", "waw"),
+        *tables.common("reuse") * any(p.reuse for p in pairs),
+        *[tables.Column.number("ldgsts", "by LDGSTS")] * any(p.ldgsts for p in pairs),
+        *[tables.Column.number("possible", "possible")] * any(p.possible for p in pairs),
+        tables.Column(
             "cross_stream",
             "streams",
             is_text=True,
@@ -233,7 +228,7 @@ def pair_table(
         ),
     ]
     title = "Dependent pairs of kernels"
-    return Table.of("pairs", title, columns, pairs, more="depgraph show pairs")
+    return tables.Table.of("pairs", title, columns, pairs, more="depgraph show pairs")
 
 
 def known_columns(sites: Mapping[int, Site]) -> list[str]:
@@ -241,37 +236,37 @@ def known_columns(sites: Mapping[int, Site]) -> list[str]:
     return [name for name in SITE_COLUMNS if any(getattr(s, name) for s in sites.values())]
 
 
-def site_columns(sites: Mapping[int, Site]) -> list[Column]:
+def site_columns(sites: Mapping[int, Site]) -> list[tables.Column]:
     """Return a column for each of `known_columns`, for rows about what has a kernel number."""
 
     def of(name: str) -> Callable[[Any], str]:
         return lambda row: getattr(sites.get(row.kernel, NOWHERE), name)
 
-    return [Column.text(name, name, of(name)) for name in known_columns(sites)]
+    return [tables.Column.text(name, name, of(name)) for name in known_columns(sites)]
 
 
-def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> Report:
+def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> tables.Report:
     """Build the table of groups of kernels."""
     total = sum(group.time or 0.0 for group in groups)
-    times = common("time", "share", unit=unit, share=lambda g: g.time / total)
+    times = tables.common("time", "share", unit=unit, share=lambda g: g.time / total)
     columns = [
-        Column.text(by, by, lambda g: g.group),
-        *common("kernels", "blocks"),
+        tables.Column.text(by, by, lambda g: g.group),
+        *tables.common("kernels", "blocks"),
         *times * (total > 0),
-        *common("accesses", "read_bytes", "written_bytes"),
+        *tables.common("accesses", "read_bytes", "written_bytes"),
     ]
-    table = Table.of("groups", f"Kernels by {by}", columns, groups)
-    return Report("kernels", {"group_by": by, "n_groups": len(groups)}, tables=[table])
+    table = tables.Table.of("groups", f"Kernels by {by}", columns, groups)
+    return tables.Report("kernels", {"group_by": by, "n_groups": len(groups)}, tables=[table])
 
 
-def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
+def pair_groups_report(groups: Sequence[PairGroup], by: str) -> tables.Report:
     """Build the table of dependences between groups of kernels."""
     columns = [
-        Column.text("target", by),
-        Column.text("source", "waits for"),
-        Column.number("pairs", "kernel pairs"),
-        *common("edges", "raw", "war", "waw"),
-        *common("reuse") * any(g.reuse for g in groups),
+        tables.Column.text("target", by),
+        tables.Column.text("source", "waits for"),
+        tables.Column.number("pairs", "kernel pairs"),
+        *tables.common("edges", "raw", "war", "waw"),
+        *tables.common("reuse") * any(g.reuse for g in groups),
     ]
-    table = Table.of("pair_groups", f"Dependences by {by}", columns, groups)
-    return Report("pairs", {"group_by": by, "n_groups": len(groups)}, tables=[table])
+    table = tables.Table.of("pair_groups", f"Dependences by {by}", columns, groups)
+    return tables.Report("pairs", {"group_by": by, "n_groups": len(groups)}, tables=[table])
