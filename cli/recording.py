@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,9 +20,11 @@ from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.packing import pack
 from depgraph.recorder.build import Builder
-from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
+from depgraph.recorder.raw_recording import RawRecording, first_fault_in, read_raw_recordings
 from depgraph.recorder.run import Selection, record, time
 from depgraph.recorder.times import (
+    BlockRun,
+    Events,
     as_trace,
     block_runs_in,
     patch_ns_in,
@@ -31,17 +32,13 @@ from depgraph.recorder.times import (
     timed_in,
     with_block_times,
 )
+from depgraph.recorder.toolkit import Toolkit
 from depgraph.recorder.unseen import note_unseen
 from depgraph.store.companions import captures_of, remove_stale, times_of, write_companion
 from depgraph.store.store import Store
 from depgraph.store.tables import not_a_store
 from depgraph.store.writer import write_store
 from depgraph.system.output import new_file, refuse_existing, stable_path
-
-if TYPE_CHECKING:
-    from depgraph.recorder.raw_recording import RawRecording
-    from depgraph.recorder.times import BlockRun, Events
-    from depgraph.recorder.toolkit import Toolkit
 
 
 def _captures_in(folder: Path) -> Callable[[int], bool]:

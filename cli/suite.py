@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from depgraph.analysis.next_steps import Step
 from depgraph.cli.options import model, shared, suite_file
 from depgraph.system.text import counted, one_line
 
 if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import Broken, ProgramResult, Suite
     from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
@@ -144,8 +144,6 @@ def scenarios_of(
 
 def policies_step(request: SuiteRequest) -> Step:
     """Return the command that compares policies on the same programs."""
-    from depgraph.analysis.next_steps import Step
-
     options = [word for _, words in request.given for word in words]
     words = ["depgraph", "bound", *map(str, request.paths), *options, "--mechanism=all"]
     return Step("compare what synchronisation mechanisms reach:", shlex.join(words))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from depgraph.analysis.next_steps import Step
 from depgraph.cli.options import model, shared, values
 from depgraph.cli.progress import step_progress
 from depgraph.system.workers import NOBODY, Steps
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from depgraph.analysis.answer import Answer
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.suite import Task
     from depgraph.mechanisms import Mechanism
@@ -211,8 +211,6 @@ def _answer(
 
 
 def _page_step(sms: float, path: Path) -> list[Step]:
-    from depgraph.analysis.next_steps import Step
-
     if math.isinf(sms):
         return []
     return [

@@ -1,16 +1,12 @@
 """``depgraph demo``: the main job on a packaged real trace."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.analysis.next_steps import Step
 from depgraph.cli.options import model, shared, values
-
-if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Step
 
 _PAIRS_SHOWN = 6
 
@@ -30,8 +26,6 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     in PyTorch: 25 kernels, 189 thread blocks. The times are what PyTorch's profiler measured of
     the same program.
     """
-    from dataclasses import replace
-
     from depgraph.analysis.answer import answer_bound
     from depgraph.cli.progress import PhaseClock
     from depgraph.extraction.pipeline import analyse
@@ -68,8 +62,6 @@ def command(output: Path, sms: int, *, force: bool) -> None:
 
 
 def _steps(store: Path) -> list[Step]:
-    from depgraph.analysis.next_steps import Step
-
     return [
         Step("where the time of the critical path goes:", f"depgraph show {store} path"),
         Step("which memory keeps kernels apart:", f"depgraph show {store} buffers"),

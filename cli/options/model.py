@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from depgraph.analysis.next_steps import Invocation
 from depgraph.cli.options.shared import deps_option, given_options, say, together
 from depgraph.cli.options.values import BANDWIDTH, ID, OCCUPANCY, PATH, SMS, TIME, reading
 from depgraph.system.quantities import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Invocation
     from depgraph.mechanisms import Quantity
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
@@ -217,8 +217,6 @@ def warn(message: str) -> None:
 
 def invocation_of(path: Path) -> Invocation:
     """Return how the user asked about a store, so that next steps can ask the same way."""
-    from depgraph.analysis.next_steps import Invocation
-
     return Invocation(str(path), given_options(OF_SCENARIO))
 
 
