@@ -10,7 +10,7 @@ import torch
 from depgraph.errors import ApplyError
 from depgraph.torch.nesting import Nesting
 from depgraph.torch.unchanged import tensors_like
-from depgraph.torch.values import is_strided, is_the_same
+from depgraph.torch.values import hooks_on, is_strided, is_the_same
 
 _SHARED = "arguments share memory with each other or with what is changed"
 _NOT_ALIKE = "one tensor is given where the example has two, or two where it has one"
@@ -47,7 +47,7 @@ class Arguments:
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
         self._ends: list[int] = []
         self._copy: Callable[[int, int, int, int], int] | None = None
-        self._needs_no_grad = any(self.buffers[i].requires_grad for i in self._tensors)
+        self._with_gradients = [i for i in self._tensors if self.buffers[i].requires_grad]
         self._target = (0, 0, 0)  # the only tensor among the leaves, its address and bytes
 
     def _check(self, number: int, leaf: Any, gpu: str) -> None:
@@ -145,6 +145,9 @@ class Arguments:
         are_apart = self._are_apart and len({*map(id, leaves)}) == len(leaves)
         if not are_apart and len(self._tensors) > 1 and firsts_of(leaves) != self._firsts:
             return _NOT_ALIKE
+        for i in self._with_gradients:
+            if any(hooks_on(leaves[i])):
+                return f"argument {i} has hooks"
         if not self._changed and not self._guarded:
             return ""
         ranges = {i: bytes_of(leaves[i]) for i in self._tensors}
@@ -175,7 +178,7 @@ class Arguments:
             if self._copy(target, leaves[i].data_ptr(), size, stream):
                 self.buffers[i].data.copy_(leaves[i])  # the driver has no context yet
             return
-        if self._needs_no_grad:
+        if self._with_gradients:
             with torch.no_grad():
                 self._copy_groups(leaves)
         else:

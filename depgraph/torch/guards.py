@@ -15,6 +15,7 @@ from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleTy
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
@@ -63,11 +64,16 @@ _READERS = {
     ),
     "autocast's dtype": partial(torch.get_autocast_dtype, "cuda"),
     "autocast": partial(torch.is_autocast_enabled, "cuda"),
+    "anomaly detection": torch.is_anomaly_enabled,
+    "fast paths of transformers": torch.backends.mha.get_fastpath_enabled,
 }
 # The public ways take twenty times as long; not every PyTorch has all of them.
 _PRIVATE = {
     "float32 matmul precision (TF32)": "_get_float32_matmul_precision",
     "deterministic algorithms": "_get_deterministic_algorithms",
+    "warnings instead of deterministic algorithms": "_get_deterministic_algorithms_warn_only",
+    "filling of new memory": "_get_deterministic_fill_uninitialized_memory",
+    "functions of tensors' classes": "_is_torch_function_enabled",
     "fp16 reductions": "_get_cublas_allow_fp16_reduced_precision_reduction",
     "bf16 reductions": "_get_cublas_allow_bf16_reduced_precision_reduction",
     "fp16 accumulation": "_get_cublas_allow_fp16_accumulation",
@@ -79,6 +85,10 @@ _PRIVATE = {
     "memory-efficient attention": "_get_mem_efficient_sdp_enabled",
     "plain attention": "_get_math_sdp_enabled",
     "cuDNN attention": "_get_cudnn_sdp_enabled",
+    "flash attention 3": "_get_fa3_sdp_enabled",
+    "attention of others": "_get_overrideable_sdp_enabled",
+    "reductions in plain attention": "_get_math_sdp_allow_fp16_bf16_reduction",
+    "cuDNN's kernels by channel": "_get_cudnn_depthwise_kernel",
     "the order of attention's ways": "_get_sdp_priority_order",
 }
 _PRECISIONS = [("generic", "all"), *(("cuda", part) for part in ("all", "matmul", "conv", "rnn"))]
@@ -243,6 +253,8 @@ class Guards:
         get = torch._C
         if get._functorch.peek_interpreter_stack() is not self._transformation:
             return "one of functorch's transformations is active"
+        if forward_ad._current_level >= 0:
+            return "derivatives are carried forward"
         n = get._len_torch_function_stack() + get._len_torch_dispatch_stack()
         if n != len(self._modes) or (n and not all(map(is_, _modes(), self._modes))):
             return "other modes see what it calls"

@@ -58,6 +58,7 @@ class Outputs:
             if isinstance(buffer, torch.Tensor)
         }
         self._of_argument: list[int | None] = []
+        self._outside: list[int] = []  # leaves in memory that was there before
         self._groups: list[list[int]] = []  # leaves that share memory
         group_of: dict[int, list[int]] = {}
         for number, leaf in enumerate(self._leaves):
@@ -81,7 +82,11 @@ class Outputs:
                 self._groups.append([number])
                 continue
             self._of_argument.append(of_argument.get(at))
-            if at not in of_argument and at not in outside:
+            if at in of_argument:
+                continue
+            if at in outside:
+                self._outside.append(number)
+            else:
                 if at not in group_of:
                     self._groups.append(group_of.setdefault(at, []))
                 group_of[at].append(number)
@@ -103,8 +108,11 @@ class Outputs:
         ]
 
     def not_copied(self) -> Any:
-        """Return the tensors that the next run overwrites."""
-        return self._nesting.filled(self._leaves)
+        """Return tensors whose memory the next run overwrites."""
+        # Others each time, with another shape, say: a caller may change all but the memory.
+        return self._nesting.filled(
+            [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+        )
 
     def _copied(self, tensor: Any, stream: int) -> Any:
         size = self._dense.get(id(tensor))
@@ -131,6 +139,8 @@ class Outputs:
         for group in self._groups:
             if len(group) > 1:
                 self._copy_together(group, made)
+        for number in self._outside:
+            made[number] = made[number].detach()
         for number, argument in enumerate(self._of_argument):
             if argument is not None:
                 made[number] = _same_view(self._leaves[number], arguments[argument])

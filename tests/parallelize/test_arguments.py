@@ -92,6 +92,16 @@ def test_a_function_may_ask_whether_two_arguments_are_one():
     assert named.alike([3, other, X])[2] is other
 
 
+def test_hooks_on_what_requires_gradients_are_not_left_out():
+    made = arguments(X.clone().requires_grad_(), X)
+    mine = X.clone().requires_grad_()
+    assert made.matched((mine, X), {})[1] == ""
+    handle = mine.register_hook(lambda gradient: gradient * 2)
+    assert made.matched((mine, X), {})[1] == "argument 0 has hooks"
+    handle.remove()
+    assert made.matched((mine, X), {})[1] == ""
+
+
 def test_tensors_elsewhere_are_refused():
     with pytest.raises(ApplyError, match="argument 0 is a tensor on the CPU; move it to the GPU"):
         Arguments(X)
@@ -138,7 +148,20 @@ def test_views_of_arguments_and_of_state_are_those_of_the_caller(returned):
     whole, rows, same = outputs.copied_out([mine])
     assert whole is mine
     assert rows.data_ptr() == mine[1:].data_ptr()
-    assert same is state
+    assert same.data_ptr() == state.data_ptr()
+
+
+@pytest.mark.parametrize("hand_out", [lambda o: o.copied_out([X]), lambda o: o.not_copied()])
+def test_what_a_caller_makes_of_a_result_is_not_seen_in_the_next(returned, hand_out):
+    """Of one that is not copied, either: only its memory is the next call's."""
+    state = torch.ones(4)
+    outputs, _ = returned(lambda x: (state[:3], x + 1), state=[state])
+    for made in hand_out(outputs):
+        made.unsqueeze_(0).requires_grad_()
+    part, whole = hand_out(outputs)
+    assert (part.shape, whole.shape) == ((3,), (3, 4))
+    assert {part.requires_grad, whole.requires_grad} == {False}
+    assert part.data_ptr() == state.data_ptr()
 
 
 def test_what_cannot_be_copied_is_refused(returned):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
@@ -19,7 +20,7 @@ from torch import nn  # noqa: E402
 from depgraph.errors import ApplyError  # noqa: E402
 from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.executed import Executed  # noqa: E402
-from depgraph.torch.guards import Guards  # noqa: E402
+from depgraph.torch.guards import _SETTINGS, Guards, settings  # noqa: E402
 from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -158,6 +159,51 @@ def test_settings_of_pytorch_count(net):
     with torch.backends.cudnn.flags(enabled=True, deterministic=True):
         assert guards.failed() == "cudnn.deterministic: True, not False"
     assert guards.failed() == ""
+
+
+SETTINGS = {
+    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
+    "fast paths of transformers": lambda: set_for_now(
+        torch.backends.mha.set_fastpath_enabled, False, True
+    ),
+    "warnings instead of deterministic algorithms": lambda: set_for_now(
+        lambda only: torch.use_deterministic_algorithms(only, warn_only=only), True, False
+    ),
+    "filling of new memory": lambda: set_for_now(
+        torch._C._set_deterministic_fill_uninitialized_memory, False, True
+    ),
+    "functions of tensors' classes": torch._C.DisableTorchFunctionSubclass,
+    "reductions in plain attention": lambda: set_for_now(
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp, True, False
+    ),
+}
+
+
+@contextlib.contextmanager
+def set_for_now(change, new, old):
+    change(new)
+    try:
+        yield
+    finally:
+        change(old)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_setting_counts(net, name):
+    guards = guarded(net, torch.randn(4, 8))
+    then = dict(zip(_SETTINGS, settings(), strict=True))
+    with SETTINGS[name]():
+        now = dict(zip(_SETTINGS, settings(), strict=True))
+        assert then.pop(name) != now.pop(name)
+        assert guards.failed()
+    assert guards.failed() == ""
+
+
+def test_derivatives_that_are_carried_forward_are_none_of_a_graph(net):
+    guards = guarded(net, torch.randn(4, 8))
+    with torch.autograd.forward_ad.dual_level():
+        assert guards.in_other_modes() == "derivatives are carried forward"
+    assert guards.in_other_modes() == ""
 
 
 def test_a_precision_that_pytorch_refuses_to_tell_counts():
