@@ -8,8 +8,10 @@ to. One that is loaded may lead anywhere. Functions are followed into, from each
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from depgraph.apply.instructions import (
     BRANCHES,
@@ -25,7 +27,8 @@ from depgraph.apply.instructions import (
     called,
     width_of,
 )
-from depgraph.recorder.module_code import functions_in
+from depgraph.recorder.module_code import disassembled, functions_in, read_module
+from depgraph.system.workers import available_jobs
 
 # What a register holds, as the parameters that it is an address by: several if it may be one of
 # them. Numbers, and what is loaded, are by none.
@@ -93,6 +96,26 @@ class KernelCode:
             self.unknown or other.unknown, self.stored | other.stored,
             self.reads_variables or other.reads_variables,
         )  # fmt: skip
+
+
+def read_codes(
+    folder: Path, pointers: Mapping[str, Collection[int]], nvdisasm: Path
+) -> dict[str, KernelCode]:
+    """Find what kernels do, by name, with pointers at some bytes of their parameters.
+
+    The folder holds the modules that were loaded; kernels of one name do what any of them does.
+    """
+    modules = [read_module(path) for path in sorted(folder.glob("*.cubin"))]
+    modules = [module for module in modules if pointers.keys() & module.begin_of.keys()]
+    found: dict[str, KernelCode] = {}
+    with ThreadPoolExecutor(available_jobs()) as pool:  # each waits for a process
+        texts = pool.map(lambda module: disassembled(module.path, nvdisasm), modules)
+        for module, text in zip(modules, texts, strict=True):
+            for name in pointers.keys() & module.begin_of.keys():
+                begin = module.begin_of[name]
+                code = read_code(text, name, begin, pointers[name], module.functions)
+                found[name] = found[name].joined(code) if name in found else code
+    return found
 
 
 def read_code(

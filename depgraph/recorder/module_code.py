@@ -137,8 +137,8 @@ def functions_in(text: str) -> dict[str, list[str]]:
 
 
 def disassembled(path: Path, nvdisasm: Path) -> str:
-    """Return the code of a module's functions as text."""
-    return output_of(nvdisasm, "-c", path, seconds=_SECONDS)
+    """Return the code of a module's functions as text, but for where computed jumps lead."""
+    return output_of(nvdisasm, "-c", "-ndf", path, seconds=_SECONDS)
 
 
 def disassembled_code(code: bytes, architecture: int, nvdisasm: Path) -> str:

@@ -109,24 +109,15 @@ class Check:
 
     def read_codes(self, folder: Path) -> Verdicts:
         """Return what the machine code of the kernels says that no operator launched."""
-        from depgraph.apply.kernel_code import read_code
-        from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
+        from depgraph.apply.kernel_code import read_codes
+        from depgraph.recorder.module_code import find_nvdisasm
 
         self._prepared.warm_up()
         graph = self._prepared.graph()
         nvdisasm = find_nvdisasm()
         if nvdisasm is None:
             return Verdicts(notes=["no machine code was read: there is no nvdisasm"])
-        pointers = _pointers_of_others(graph)
-        codes = self._verdicts.codes
-        for path in sorted(folder.glob("*.cubin")):
-            module = read_module(path)
-            wanted = pointers.keys() & module.begin_of.keys()
-            text = disassembled(path, nvdisasm) if wanted else ""
-            for name in wanted:
-                begin = module.begin_of[name]
-                code = read_code(text, name, begin, pointers[name], module.functions)
-                codes[name] = codes[name].joined(code) if name in codes else code
+        self._verdicts.codes |= read_codes(folder, _pointers_of_others(graph), nvdisasm)
         return self._verdicts
 
     def _inputs(self, base: Graph) -> list[list[Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from depgraph.apply.kernel_code import KernelCode, read_code
+from depgraph.apply.kernel_code import KernelCode, read_code, read_codes
 from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
 
 DATA = Path(__file__).parent / "data"
@@ -393,6 +393,24 @@ def test_two_kernels_of_one_name_do_what_either_does():
     one, other = KernelCode(stored=frozenset({0})), KernelCode("nobody knows", frozenset({8}))
     assert one.joined(other) == KernelCode("nobody knows", frozenset({0, 8}))
     assert one.joined(KernelCode(reads_variables=True)).reads_variables
+
+
+def test_kernels_of_a_folder_of_modules_are_read_at_once(tmp_path):
+    """Two modules have one of a name; the third has none that is wanted, and is not read."""
+    lines = f"LDC.64 R2, {A}", f"LDC.64 R4, {B}", "STG.E [R2.64], R0", "STG.E [R4.64], R0"
+    for number in (0, 2):
+        module = tmp_path / f"module-{number}.cubin"
+        module.write_bytes(module_with(()))
+        text = code_text(*lines[:2], lines[2 + number // 2], "EXIT")
+        module.with_suffix(".txt").write_text(text)
+    other = module_with(()).replace(b".text.k", b".text.o").replace(b".nv.info.k", b".nv.info.o")
+    (tmp_path / "module-1.cubin").write_bytes(other)
+    nvdisasm = tmp_path / "nvdisasm"
+    nvdisasm.write_text('#!/bin/sh\nfor last; do :; done\ncat "${last%cubin}txt"\n')
+    nvdisasm.chmod(0o755)
+    assert read_codes(tmp_path, {"k": {0, 8}, "l": {0}}, nvdisasm) == {
+        "k": KernelCode(stored=frozenset({0, 8}))
+    }
 
 
 @pytest.mark.skipif(
