@@ -58,7 +58,8 @@ class Outputs:
             if isinstance(buffer, torch.Tensor)
         }
         self._of_argument: list[int | None] = []
-        self._outside: list[int] = []  # leaves in memory that was there before
+        self._views: list[int] = []  # leaves that are views of memory that was there before
+        self._state: set[int] = set()  # those that are themselves what was there before
         self._groups: list[list[int]] = []  # leaves that share memory
         group_of: dict[int, list[int]] = {}
         for number, leaf in enumerate(self._leaves):
@@ -84,12 +85,14 @@ class Outputs:
             self._of_argument.append(of_argument.get(at))
             if at in of_argument:
                 continue
-            if at in outside:
-                self._outside.append(number)
-            else:
+            if at not in outside:
                 if at not in group_of:
                     self._groups.append(group_of.setdefault(at, []))
                 group_of[at].append(number)
+            elif leaf._is_view():
+                self._views.append(number)
+            else:
+                self._state.add(number)
         self._copy = copy
         self._dense = {
             id(leaf): leaf.numel() * leaf.element_size()
@@ -111,7 +114,10 @@ class Outputs:
         """Return tensors whose memory the next run overwrites."""
         # Others each time, with another shape, say: a caller may change all but the memory.
         return self._nesting.filled(
-            [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+            [
+                leaf.detach() if isinstance(leaf, torch.Tensor) and i not in self._state else leaf
+                for i, leaf in enumerate(self._leaves)
+            ]
         )
 
     def _copied(self, tensor: Any, stream: int) -> Any:
@@ -139,7 +145,7 @@ class Outputs:
         for group in self._groups:
             if len(group) > 1:
                 self._copy_together(group, made)
-        for number in self._outside:
+        for number in self._views:
             made[number] = made[number].detach()
         for number, argument in enumerate(self._of_argument):
             if argument is not None:
