@@ -19,9 +19,11 @@ _PLACE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _LINE = re.compile(_PLACE.pattern + r"\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _LABEL = re.compile(r"([.$\w]+):\s*$")
 _TARGET = re.compile(r"`\(([^)]+)\)$")
+_TILE = re.compile(r"64x(\d+)x\d+$")
+_OF_TENSOR_MEMORY = re.compile(r"(?:16dp(\d+)bit\w*)?\.?(?:x(\d+))?$")
 _PREDICATE = re.compile(r"!?U?P(?:T|\d+)$")
 _UNIFORM = re.compile(
-    "^U(?=(?:IADD|IMAD|LEA|LOP|PLOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|VI|I|F))"
+    "^U(?=(?:IADD|IMAD|LEA|LOP|PLOP|MOV|SEL|SHF|PRMT|SGXT|FLO|POPC|BREV|BMSK|P2UR|VIADD|VIMNMX|I|F))"
 )
 
 
@@ -183,17 +185,26 @@ def called(blocks: Sequence[Block], place: Place) -> Place:
 
 
 def width_of(each: Instruction) -> int:
-    """Return how many registers an instruction may write, or more."""
+    """Return how many registers each result of an instruction may fill, or more."""
     name, options = each.name, each.options
-    if name.endswith("GMMA") or name.startswith("LDT"):
-        return 128
-    if name.endswith("MMA"):
-        return 8 if name == "DMMA" and "8x8x4" not in options else 4
-    if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"}:
+    if name.endswith("MMA") or name.startswith("LDT"):
+        return _width_of_tile(name, options)
+    if name in {"LDSM", "ATOM", "ATOMG", "ATOMS"} or (name == "LDG" and "256" in options):
         return 4
-    if name == "SHF":  # also of 64 bits it keeps half
-        return 1
+    if name == "SHF":  # of U64 or S64 it keeps half
+        return 2 if "64" in options else 1
     if name in {"CS2R", "FADD2", "FFMA2", "FMUL2"} or name[0] == "D" or "WIDE" in options:
         return 2
-    bits = [min(int(o), 128) for o in options if o in {"64", "128", "256"}]  # 256 go to two places
+    bits = [int(o) for o in options if o in {"64", "128", "256"}]
     return max(bits, default=64 if any("64" in o for o in options) else 32) // 32
+
+
+def _width_of_tile(name: str, options: Sequence[str]) -> int:
+    """Return how many registers a part of a matrix fills in each thread, or more."""
+    if name.startswith("LDT"):  # from tensor memory: so many times 32 to 256 bits
+        found = _OF_TENSOR_MEMORY.match(".".join(options))
+        return int(found[2] or 1) * max(1, int(found[1] or 32) // 64) if found else 128
+    if name.endswith("GMMA"):  # 64 rows by so many columns, for 128 threads
+        columns = max((int(found[1]) for o in options if (found := _TILE.match(o))), default=256)
+        return columns // (4 if "F16" in options and "F32" not in options else 2)
+    return 8 if name == "DMMA" and "8x8x4" not in options else 4

@@ -54,21 +54,23 @@ _CONSTANT = re.compile(r"\bc\[0x([0-9a-f]+)\]\[([^\]]*)\]")
 _OTHER_CONSTANT = re.compile(r"\bc\w*\[(?!0x[0-9a-f]+\])")
 _INSIDE = re.compile(r"\[([^\]]*)\]\s*$")
 
-_OF_CACHES = frozenset({"E", "IV", "IVALL", "PF1", "PF2", "DML2"})  # of CCTL: it may discard, too
+# Of what may do more, such as throwing memory away, what is known; a trap ends the process.
+_HARMLESS_OF = {"CCTL": {"E", "IV", "IVALL", "PF1", "PF2", "DML2"}, "BPT": {"TRAP"}}
 _OF_TENSORS = {"UTMALDG": False, "UTMAPF": False, "UTMASTG": True, "UTMAREDG": True}
 _WITHOUT_MEMORY = (
     frozenset(
         """
-    ACQBULK ARRIVES ATOMS B2R BAR BFE BFI BGMMA BMMA BMOV BMSK BREAK BREV BSSY BSYNC CCTL CCTLL
-    CCTLT CGAERRBAR CREDUX CS2R DADD DEPBAR DFMA DMMA DMUL DSETP ELECT ENDCOLLECTIVE ERRBAR F2F
-    F2FP F2I F2IP FADD FADD2 FCHK FENCE FFMA FFMA2 FLO FMNMX FMNMX3 FMUL FMUL2 FRND FSEL FSET
-    FSETP FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA HMNMX2 HMUL2 HSET2 HSETP2 I2F I2FP I2I I2IP
-    IABS IADD IADD3 IDP IGMMA IMAD IMMA IMNMX ISCADD ISET ISETP LDC LDCU LDGDEPBAR LDL LDS LDSM
-    LDT LDTM LEA LEPC LOP LOP3 MATCH MEMBAR MOV MOVM MUFU NANOSLEEP NOP P2R PLOP3 POPC PREEXIT
-    PRMT PSETP QGMMA QMMA R2B R2P R2UR REDUX S2R S2UR SEL SGXT SHF SHFL SHL SHR STL STS STSM STT
-    STTM SYNCS UCGABAR_ARV UCGABAR_GET UCGABAR_SET UCGABAR_WAIT ULDC USETMAXREG UTCATOMSWS UTCBAR
-    UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH VABSDIFF VABSDIFF4 VHMNMX
-    VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP WARPGROUPSET WARPSYNC YIELD
+    ACQBULK ARRIVES ATOMS B2R BAR BFE BFI BGMMA BMMA BMOV BMSK BPT BREAK BREV BSSY BSYNC CCTL
+    CCTLL CCTLT CGAERRBAR CREDUX CS2R DADD DEPBAR DFMA DMMA DMUL DSETP ELECT ENDCOLLECTIVE ERRBAR
+    F2F F2FP F2I F2IP FADD FADD2 FCHK FENCE FFMA FFMA2 FHADD FLO FMNMX FMNMX3 FMUL FMUL2 FRND FSEL
+    FSET FSETP FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA HMNMX2 HMUL2 HSET2 HSETP2 I2F I2FP I2I
+    I2IP IABS IADD IADD3 IDP IGMMA IMAD IMMA IMNMX ISCADD ISET ISETP LDC LDCU LDGDEPBAR LDL LDS
+    LDSM LDT LDTM LEA LEPC LOP LOP3 MATCH MEMBAR MOV MOVM MUFU NANOSLEEP NOP P2R PLOP3 POPC
+    PREEXIT PRMT PSETP QGMMA QMMA R2B R2P R2UR REDUX S2R S2UR SEL SGXT SHF SHFL SHL SHR STL STS
+    STSM STT STTM SYNCS UCGABAR_ARV UCGABAR_GET UCGABAR_SET UCGABAR_WAIT ULDC USETMAXREG
+    UTCATOMSWS UTCBAR UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH
+    UVIRTCOUNT VABSDIFF VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 VOTE VOTEU WARPGROUP
+    WARPGROUPSET WARPSYNC YIELD
     """.split()  # noqa: SIM905 - easier to read
     )
     | BRANCHES
@@ -206,13 +208,15 @@ class _PointerFlow:
         elif name in _OF_TENSORS:
             self._tensor(each, operands, state)
             return
-        elif name not in _WITHOUT_MEMORY or (name == "CCTL" and set(each.options) - _OF_CACHES):
+        elif name not in _WITHOUT_MEMORY or set(each.options) - _HARMLESS_OF.get(
+            name, {*each.options}
+        ):
             raise UnknownCodeError(f"nobody knows what {each.full_name} does")
         if name in _WITHOUT_RESULT or "SETP" in name:
             return
         value = self._result(name, each, operands[1:], state)
-        # A load of 256 bits has two results, of half of them each.
-        for target in operands[: 2 if "256" in each.options else 1]:
+        # A load of 256 bits has two results.
+        for target in operands[: 2 if name == "LDG" and "256" in each.options else 1]:
             if register := _REGISTER.match(target):
                 for step in range(width_of(each)):
                     made = self._loaded(name, operands[-1], step) if step else value

@@ -232,6 +232,16 @@ def code_text(*lines):
         ([f"MOV R2, {A}", "IMAD R4, R9, c[0x0][0x0], R2", "STG.E [R4.64], R0"], {0}),
         ([f"IADD3 R4, {A}, -{B}, RZ", f"IADD3 R2, R4, {A}, RZ", "STG.E [R2.64], R0"], {0}),
         ([f"MOV R2, {A}", "CCTL.E.PF2 [R2]", "CCTL.IVALL", "STG.E [R2.64], R0"], {0}),
+        ([f"MOV R2, {A}", "BPT.TRAP 0x1", "STG.E [R2.64], R0"], {0}),  # it ends the process
+        # as many registers as an instruction writes, and no more
+        (
+            [f"MOV R56, {A}", "HGMMA.64x64x16.F32 R24, gdesc[UR8].tnspB, R24", "RED [R56.64], R0"],
+            {0},
+        ),
+        ([f"MOV R40, {A}", "HGMMA.64x64x16.F16 R24, R24, gdesc[UR8]", "STG.E [R40.64], R0"], {0}),
+        ([f"MOV R16, {A}", "LDTM.16dp32bit_t0_t15.x8 R8, tmem[UR4]", "STG.E [R16.64], R0"], {0}),
+        ([f"MOV R12, {A}", "LDTM.16dp256bit R8, tmem[UR4]", "STG.E [R12.64], R0"], {0}),
+        ([f"MOV R9, {A}", "LDTM R8, tmem[UR4]", "STG.E [R9.64], R0"], {0}),
     ],
 )  # fmt: skip
 def test_an_address_is_followed_through_arithmetic(lines, stored):
@@ -259,7 +269,12 @@ def test_an_address_is_followed_through_arithmetic(lines, stored):
         [f"MOV R2, {A}", "RET.REL.NODEC R4 `(k)"],
         [f"MOV R2, {A}", "BRA P0, R4 `(k)"],
         [f"MOV R2, {A}", "LDG.E.ENL2.256 R8, R0, desc[UR4][R4.64]", "STG.E [R2.64], R0"],
-        [f"MOV R2, {A}", "LDTM.16dp256bit R0, tmem[UR4]", "STG.E [R2.64], R0"],
+        [f"MOV R3, {A}", "LDTM.16dp256bit R0, tmem[UR4]", "STG.E [R3.64], R0"],
+        [f"MOV R15, {A}", "LDTM.x8 R8, tmem[UR4]", "STG.E [R15.64], R0"],
+        [f"MOV R90, {A}", "LDTM.OTHER R8, tmem[UR4]", "STG.E [R90.64], R0"],
+        [f"MOV R54, {A}", "HGMMA.64x64x16.F32 R24, gdesc[UR8], R24", "STG.E [R54.64], R0"],
+        [f"MOV R90, {A}", "HGMMA.SP R24, gdesc[UR8], R24", "STG.E [R90.64], R0"],
+        [f"MOV R2, {A}", "BPT.PAUSE"],
         [f"MOV R14, {A}", "DMMA.16x8x16 R8, R8, R4, R16", "STG.E [R14.64], R0"],
         [f"MOV R2, {A}", "HADD2 R2.H0, R4, R5", "STG.E [R2.64], R0"],
         [f"MOV R2, {A}", "R2UR.OR UR4, R2", "STG.E [UR4.64], R0"],
