@@ -153,6 +153,8 @@ class _PointerFlow:
 
     def through(self, blocks: Sequence[Block]) -> frozenset[int]:
         """Go through all blocks until nothing new comes up; return what is written through."""
+        operands = {text for block in blocks for i in block.instructions for text in i.operands}
+        self.reads_variables = any(_BANK_OF_CONSTANTS in _banks_of(text) for text in operands)
         behind = [blocks[i + 1] for i, each in enumerate(blocks) if each.calls is not None]
         self._returns = {f"{each.at:#x}" for each in behind}
         entry: dict[Place, dict[str, Value]] = {(0, ()): {}}
@@ -170,8 +172,7 @@ class _PointerFlow:
                     waiting.append(after)
         reached = {place for place, _ in entry}
         for number, block in enumerate(blocks):
-            names = {each.name for each in block.instructions}
-            if number not in reached and names - _WITHOUT_MEMORY:
+            if number not in reached and not all(map(_is_harmless, block.instructions)):
                 raise UnknownCodeError("nobody knows how its code is reached")
         return frozenset(self._stored)
 
@@ -201,16 +202,12 @@ class _PointerFlow:
 
     def _step(self, each: Instruction, state: dict[str, Value]) -> None:
         name, operands = each.name, each.sources
-        banks = [bank for text in each.operands for bank in _banks_of(text)]
-        self.reads_variables |= _BANK_OF_CONSTANTS in banks
         if name in STORES or name in LOADS:
             self._access(each, operands, state)
         elif name in _OF_TENSORS:
             self._tensor(each, operands, state)
             return
-        elif name not in _WITHOUT_MEMORY or set(each.options) - _HARMLESS_OF.get(
-            name, {*each.options}
-        ):
+        elif not _is_harmless(each):
             raise UnknownCodeError(f"nobody knows what {each.full_name} does")
         if name in _WITHOUT_RESULT or "SETP" in name:
             return
@@ -219,8 +216,10 @@ class _PointerFlow:
         for target in operands[: 2 if name == "LDG" and "256" in each.options else 1]:
             if register := _REGISTER.match(target):
                 for step in range(width_of(each)):
-                    made = self._loaded(name, operands[-1], step) if step else value
-                    _put(state, _next(register[1], step), made, is_sure=each.is_sure)
+                    if step:  # a pointer more, if two are loaded at once
+                        is_loaded = name in _OF_CONSTANTS
+                        value = self._constant(operands[-1], 4 * step) if is_loaded else _NUMBERS
+                    _put(state, _next(register[1], step), value, is_sure=each.is_sure)
 
     def _result(
         self, name: str, each: Instruction, sources: Sequence[str], state: dict[str, Value]
@@ -255,10 +254,6 @@ class _PointerFlow:
             return self._constant(operand)
         found = _REGISTER.match(operand)
         return state.get(found[1], _NUMBERS) if found and operand[0] not in _SIGNS else _NUMBERS
-
-    def _loaded(self, name: str, operand: str, step: int) -> Value:
-        """Return what an instruction puts into a register behind its first: more pointers."""
-        return self._constant(operand, 4 * step) if name in _OF_CONSTANTS else _NUMBERS
 
     def _constant(self, operand: str, more: int = 0) -> Value:
         found = _CONSTANT.search(operand)
@@ -304,6 +299,12 @@ class _PointerFlow:
             raise UnknownCodeError("it uses tensor maps that are no parameters")
         if _OF_TENSORS[each.name]:
             self._stored.add(_ANY)
+
+
+def _is_harmless(each: Instruction) -> bool:
+    """Tell whether an instruction touches no memory that others see."""
+    known = _HARMLESS_OF.get(each.name)
+    return each.name in _WITHOUT_MEMORY and (known is None or known.issuperset(each.options))
 
 
 def _banks_of(operand: str) -> list[int]:
