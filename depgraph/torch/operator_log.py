@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from depgraph.errors import ApplyError
 
 _COMPOSITE = "CompositeImplicitAutograd"
+_NOT_PYTORCHS = "another"  # begins the name of an operator that others have replaced
+# In the paths of the sources that PyTorch was built of, and of its modules of Python.
+_HOMES = "aten/src/ATen/", "torch/csrc/", f"{Path(torch.__file__).parent}/"
 _BY_ROWS = "crow_indices", "col_indices", "values"
 _BY_COLUMNS = "ccol_indices", "row_indices", "values"
 _PARTS = {  # what a sparse tensor consists of, by its layout
@@ -65,6 +69,7 @@ class OperatorLog(TorchDispatchMode):
         self._left = most_bytes
         self._kept: dict[int, Any] = {}
         self._mine: dict[int, Any] = {}
+        self._names: dict[Any, str] = {}
         self.of_host: list[Any] = []  # what was made on the CPU: copies of a graph may read it
         self.calls: list[SeenCall] = []
         self.outside: dict[int, Any] = {}  # earlier tensors on the GPU, by storage
@@ -77,6 +82,14 @@ class OperatorLog(TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         """Let functions be compiled: else dynamo skips for good what it first meets here."""
         return True
+
+    def name_of(self, func: Any) -> str:
+        """Return the name of an operator, with its overload; one of others has another name."""
+        if (known := self._names.get(func)) is None:
+            name = str(func.name()) if hasattr(func, "name") else str(func)
+            is_ours = not name.startswith("aten::") or _is_of_pytorch(name, self._device.type)
+            known = self._names[func] = name if is_ours else f"{_NOT_PYTORCHS} {name}"
+        return known
 
     def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
         """Do something before an operator runs, which writes and reads these; nothing, here."""
@@ -100,7 +113,7 @@ class OperatorLog(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:
             self._take_fresh(args[0])
         self.before(func, [t for _, t in written], [t for _, t, w in given if not w])
-        call = SeenCall(name_of(func))
+        call = SeenCall(self.name_of(func))
         known = set()
         for name, tensor, is_written in given:
             known |= self._note(call, tensor, name, is_written=is_written)
@@ -209,9 +222,14 @@ def _is_composite(func: Any, device: str) -> bool:
     return has_kernel(func.name(), _COMPOSITE) and not has_kernel(func.name(), key)
 
 
-def name_of(func: Any) -> str:
-    """Return the name of an operator, with its overload."""
-    return str(func.name()) if hasattr(func, "name") else str(func)
+def _is_of_pytorch(name: str, device: str) -> bool:
+    """Tell whether PyTorch has the code that runs for an operator, or somebody has replaced it."""
+    keys = "CUDA" if device == "cuda" else "CPU", "CompositeExplicitAutograd", _COMPOSITE
+    for line in torch._C._dispatch_dump(name).splitlines():
+        key, _, where = line.partition(": registered at ")
+        if key.removesuffix("[alias]") in keys and not any(home in where for home in _HOMES):
+            return False
+    return True
 
 
 def _arguments(

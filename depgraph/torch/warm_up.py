@@ -18,7 +18,7 @@ from depgraph.errors import ApplyError
 from depgraph.torch.bindings import of_several_processes
 from depgraph.torch.compiling import refuse_unseen, uncompiled
 from depgraph.torch.executed import Executed
-from depgraph.torch.operator_log import OperatorLog, name_of
+from depgraph.torch.operator_log import OperatorLog
 
 if TYPE_CHECKING:
     from depgraph.torch.bindings import Bindings
@@ -79,7 +79,7 @@ class Probe(OperatorLog):
         """Save what an operator may change, for all that is known of it."""
         if threading.get_ident() != self._thread:
             self._executed.note_stack(sys._getframe())
-        rule = rule_of(name_of(func))
+        rule = rule_of(self.name_of(func))
         tensors = written if rule is not None and not rule.also_writes else [*written, *read]
         for tensor in tensors:
             for part, _ in self.parts_outside(tensor):

@@ -385,6 +385,32 @@ def test_an_operator_that_pytorch_has_no_example_of(name):
     assert not seen.isdisjoint({name, f"{name}_"})
 
 
+def test_the_operators_of_the_table_are_pytorchs_own():
+    log = OperatorLog(torch.device("cuda"))  # by what is registered, a GPU or none
+    packets = [getattr(A, name.removeprefix("aten::"), None) for name in known_operators()]
+    known = [getattr(each, name) for each in packets if each for name in each.overloads()]
+    assert len(known) > 1000
+    assert [each.name() for each in known if log.name_of(each) != each.name()] == []
+
+
+@pytest.mark.parametrize("key", ["CPU", "CompositeExplicitAutograd"])
+def test_an_operator_that_others_have_replaced_is_none_of_the_table(key):
+    """Its kernels may share a counter, or a table of pointers, that no operator is given."""
+    library, log = torch.library.Library("aten", "IMPL"), OperatorLog(torch.device("cpu"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("frac", lambda x: x - x.trunc(), key)
+    try:
+        with log:
+            torch.ones(3).frac().trunc()
+    finally:
+        library._destroy()
+    names = [call.name for call in log.calls]
+    assert names[-2:] == ["another aten::frac", "aten::trunc"]
+    assert rule_of(names[-2]) is None
+    assert OperatorLog(torch.device("cpu")).name_of(A.frac.default) == "aten::frac"
+
+
 @pytest.mark.slow
 def test_every_operator_of_the_table_has_an_example():
     log = Poisoned()
