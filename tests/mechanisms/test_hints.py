@@ -14,7 +14,7 @@ from touching import program_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms import Charges, Quantity, dataflow_hints, find_mechanisms
+from depgraph.mechanisms import Charges, Quantity, bloom, dataflow_hints, find_mechanisms
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.dataflow_hints import hinted_waits
 from depgraph.mechanisms.hints import GRAINS, KEY_BYTES, hints_of
@@ -300,7 +300,7 @@ def test_rounds_that_do_not_settle_are_taken_as_if_nothing_had_ended(monkeypatch
 
 
 def test_a_program_that_is_too_large_is_told_so(monkeypatch):
-    monkeypatch.setattr(dataflow_hints, "MOST_WORK", 1)
+    monkeypatch.setattr(bloom, "MOST_WORK", 1)
     program = program_of([(0, WRITE, 0, 4), (1, READ, 0, 4)], [1, 1])
     with pytest.raises(NotApplicableError, match="2 keys with those of 2 kernels and copies"):
         run("dataflow-hints(tensor)", program)
