@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 LOADS, STORES = ("LDG", "LD", "LDGSTS"), ("STG", "ST", "RED", "REDG", "ATOM", "ATOMG")
 CALL, RETURN, EXIT = "CALL", "RET", "EXIT"
 ALWAYS = frozenset({"", "PT", "UPT"})
-_JUMPS, _ENDS = ("BRA", CALL), (EXIT, "KILL", RETURN)
+_JUMP = "BRA"
+_JUMPS, _ENDS = (_JUMP, CALL), (EXIT, "KILL", RETURN)
 BRANCHES = frozenset({*_JUMPS, *_ENDS})
 # What lets threads go on where they meet, and what says where that is: always right behind it.
 _MEETINGS = {"BSYNC": "BSSY", "ENDCOLLECTIVE": "WARPSYNC"}
@@ -18,6 +19,7 @@ _MOST_CALLS = 8  # one inside of the other
 _PLACE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _LINE = re.compile(_PLACE.pattern + r"\s+(?:@(!?U?PT?\d*)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _LABEL = re.compile(r"([.$\w]+):\s*$")
+_NO_FUNCTION = "`(.L"  # begins a target that is none
 _TARGET = re.compile(r"`\(([^)]+)\)$")
 _TILE = re.compile(r"64x(\d+)x\d+$")
 _OF_TENSOR_MEMORY = re.compile(r"(?:16dp(\d+)bit\w*)?\.?(?:x(\d+))?$")
@@ -155,6 +157,8 @@ def _instruction(found: re.Match[str]) -> Instruction:
     name, *options = found[3].split(".")
     target = _TARGET.search(found[4])
     operands = tuple(_split(found[4]))
+    if name == CALL and operands and operands[-1].startswith(_NO_FUNCTION):
+        name = _JUMP  # if it is returned from after all, then to an address that nobody expects
     return Instruction(
         int(found[1], 16), found[2] or "", name, tuple(options), operands,
         target[1] if target else "",

@@ -398,6 +398,15 @@ def test_each_call_returns_to_its_own_caller():
     assert code_of(*lines) == KernelCode(stored=frozenset({0}))
 
 
+def test_a_call_of_what_is_no_function_is_a_jump():
+    """As ptxas leaves loops; where that is returned from, nobody knows where to."""
+    loop = [".L_x_0:", "@P0 CALL.REL.NOINC `(.L_x_1)", f"MOV R2, {B}", "BRA `(.L_x_0)"]
+    found = code_of(f"MOV R2, {A}", *loop, ".L_x_1:", "STG.E [R2.64], R0", "EXIT")
+    assert found == KernelCode(stored=frozenset({0, 8}))
+    lines = ["MOV R4, 0x20", "CALL.REL.NOINC `(.L_x_0)", "EXIT", ".L_x_0:", RETURN]
+    assert code_of(*lines).unknown == "it returns to addresses that it computes"
+
+
 def test_a_function_may_call_another():
     inner = ["MOV R8, R4", "MOV R4, 0xa0", "CALL.REL.NOINC `(g)", "MOV R4, R8", RETURN]
     found = calling(*inner, "g:", "STG.E [R2.64], R0", RETURN)
