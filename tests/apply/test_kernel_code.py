@@ -437,19 +437,34 @@ def test_kernels_of_a_folder_of_modules_are_read_at_once(tmp_path):
     }
 
 
-@pytest.mark.skipif(
-    shutil.which("nvcc") is None or find_nvdisasm() is None, reason="this needs: nvcc, nvdisasm"
-)
-def test_a_module_is_read_as_it_is_compiled_here(tmp_path):
-    made = tmp_path / "kernels.cubin"
-    command = ["nvcc", "-arch", "sm_90", "-cubin", "-o", made, DATA / "kernels.cu"]
+def compiled_here(name, architecture, folder):
+    """Return a module of this folder's data, and its code as text."""
+    if shutil.which("nvcc") is None or find_nvdisasm() is None:
+        pytest.skip("this needs: nvcc, nvdisasm")
+    made = folder / "kernels.cubin"
+    command = ["nvcc", "-arch", f"sm_{architecture}", "-cubin", "-o", made, DATA / name]
     if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("this nvcc does not know sm_90")
-    module = read_module(made)
+        pytest.skip(f"this nvcc does not know sm_{architecture}")
+    return read_module(made), disassembled(made, find_nvdisasm())
+
+
+def test_a_module_is_read_as_it_is_compiled_here(tmp_path):
+    module, text = compiled_here("kernels.cu", 90, tmp_path)
     assert module.begin_of.keys() == (KNOWN.keys() | UNKNOWN.keys()) - OF_TRITON
-    text = disassembled(made, find_nvdisasm())
     for name, begin in module.begin_of.items():
         pointers, stored = KNOWN.get(name, ({0, 8}, None))
         found = read_code(text, name, begin, pointers)
         assert bool(found.unknown) == (stored is None)
         assert stored is None or found.stored == stored
+
+
+@pytest.mark.parametrize("architecture", BEGINS)
+def test_what_is_easily_overlooked_is_not_as_it_is_compiled_here(architecture, tmp_path):
+    module, text = compiled_here("traps.cu", architecture, tmp_path)
+    assert {"__assertfail", "vprintf"} <= module.functions
+    for since, name in of_architectures(TRAPS | HARMLESS_TRAPS):
+        if since == architecture:
+            pointers = TRAPS.get(name) or HARMLESS_TRAPS[name][0]
+            functions = module.functions if name in TRAPS else ASSERTS
+            found = read_code(text, name, module.begin_of[name], pointers, functions)
+            assert bool(found.unknown) == (name in TRAPS)
