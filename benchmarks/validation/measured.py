@@ -112,8 +112,8 @@ WORK = (
 @cache
 def programmatic(name: str) -> list[Row]:
     """Predict chains of kernels launched programmatically, into a stream or as a CUDA graph."""
-    # A kernel takes what it took launched as usual, in the same way, less what the GPU needs
-    # between two. The host is ahead of the GPU.
+    # A kernel takes what it took in a plain graph, less what the GPU needs between two nodes. The
+    # host is ahead of the GPU.
     with lzma.open(FOLDER / f"{name}.jsonl.xz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     gpu = load_gpu(found[0]["gpu"])
@@ -134,7 +134,8 @@ def programmatic(name: str) -> list[Row]:
             continue  # one preamble cannot be said for kernels of two sizes
         kind, threads, shared, blocks, other, _, graph = (row[k] for k in keys)
         nodes, serial = row["nodes"], plain[tuple(row[k] for k in keys)]
-        time = serial / nodes - (launch.path if graph else launch.gap).value
+        in_graph = plain[tuple((row | {"graph": 1})[k] for k in keys)]
+        time = in_graph / nodes - launch.path.value
         times, sizes = [time] * 2, [blocks] * 2
         if other:
             sizes[1] = blocks * other // row["per"]

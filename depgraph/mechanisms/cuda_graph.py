@@ -11,7 +11,7 @@ from depgraph.mechanisms.base import Availability, Mechanism, dependent_operatio
 from depgraph.mechanisms.baselines import graph_paths
 from depgraph.mechanisms.branches_jit import continue_branches
 from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
-from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, lacking_code
+from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
@@ -53,9 +53,12 @@ class CudaGraph(Mechanism):
             "the kernels before", "none assumed: only the rule",
         ),
         Cost(
-            "release", 0.35, "us", "from the end of the kernels before until blocks that wait in "
-            "their slots run on", "--launch; benchmarks/block_placement.cu on an H200: chains of "
-            "kernels of 10 us", is_launch=True,
+            "slot", 0.15, "us", "of other ports than end: from when the edges fire until blocks "
+            "take slots, no longer than after other edges", MEASURED, is_launch=True,
+        ),
+        Cost(
+            "release", 0.05, "us", "from the end of the kernels before until blocks that wait in "
+            "their slots run on", MEASURED, is_launch=True,
         ),
     )  # fmt: skip
 
@@ -151,8 +154,12 @@ class CudaGraph(Mechanism):
         gates += Gates.between(
             source[early], target[early], ALL_ENDED, holds=True, lead=preamble - release
         )
+        launch = np.array(rules.launch, np.float64)
+        launch[target[early]] = np.minimum(launch[target[early]], charges.time("slot"))
         against = Against.WORK if preamble else Against.BLOCK
-        return replace(rules, gates=gates, trigger=self.trigger or 1.0, against=against)
+        return replace(
+            rules, gates=gates, launch=launch, trigger=self.trigger or 1.0, against=against
+        )
 
 
 def graph_rules(

@@ -16,7 +16,7 @@ from depgraph.trace.records import TRIGGER, WAIT
 
 FIRST_ARCHITECTURE = 90
 """The first whose code can trigger and wait (PTX ISA, griddepcontrol)."""
-_MEASURED = "--launch; benchmarks/block_placement.cu on an H200: chains of kernels of 10 us"
+MEASURED = "--launch; samples/validation/pdl.cu and hardware.cu on an H100 and an H200: chains"
 
 
 class ProgrammaticDependentLaunch(Mechanism):
@@ -45,12 +45,12 @@ class ProgrammaticDependentLaunch(Mechanism):
             "none assumed: only the rule",
         ),
         Cost(
-            "slot", 0.7, "us", "from the trigger until blocks of the next kernel take slots, no "
-            "longer than the launch model's gap", _MEASURED, is_launch=True,
+            "slot", 0.35, "us", "from the trigger until blocks of the next kernel take slots, no "
+            "longer than the launch model's gap", MEASURED, is_launch=True,
         ),
         Cost(
-            "release", 0.45, "us", "from the end of the kernel before until waiting blocks run on",
-            _MEASURED, is_launch=True,
+            "release", 0.35, "us", "from the end of the kernel before until waiting blocks run on",
+            MEASURED, is_launch=True,
         ),
         LAUNCH,
     )  # fmt: skip

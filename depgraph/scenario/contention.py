@@ -133,7 +133,7 @@ def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> R
 
     The tasks of persistent workers belong to one kernel, which the first of them pays for. A kernel
     whose blocks wait in their slots opens no earlier than those launched before it: it would take
-    the slots of what it waits for.
+    the slots of what it waits for. Nor do they save it by waiting there: what they wait for drains.
     """
     is_kernel = graph.kernel >= 0
     if rules.workers:
@@ -146,8 +146,12 @@ def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> R
     is_gated = np.zeros(graph.n_operations, np.bool_)
     is_gated[rules.gates.target[~rules.gates.holds]] = True
     before = np.maximum.accumulate(np.where(is_gated, 0.0, lead))
+    gates = rules.gates
+    held = np.where(gates.holds, lead[gates.target], 0.0)
     return replace(
-        rules, launch=rules.launch + np.where(waits & is_kernel & ~is_gated, before, lead)
+        rules,
+        launch=rules.launch + np.where(waits & is_kernel & ~is_gated, before, lead),
+        gates=replace(gates, lead=gates.lead - held),
     )
 
 

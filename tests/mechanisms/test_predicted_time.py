@@ -13,6 +13,7 @@ from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import predicted_time as predicted_time_module
 from depgraph.mechanisms.costs import Quantity
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
@@ -82,6 +83,16 @@ def test_branches_out_of_one_node_were_measured_to_start_in_that_order():
         seen = [i for i in map(int, row["order"].split()) if i in first]
         as_expected += seen == first[:: 1 if len(first) <= 6 else -1]
     assert (as_expected, len(rows)) == (414, 416)
+
+
+def test_replays_that_the_host_paces_are_not_in_the_time_without_launches(monkeypatch):
+    def makespans(_, scenario, __):
+        return [2.0] if scenario.launch.is_off else [1.0]
+
+    monkeypatch.setattr(predicted_time_module, "_makespans", makespans)
+    monkeypatch.setattr(predicted_time_module, "_replays_on_idle_gpu", lambda *_: [9.0])
+    found = predicted_time(CudaGraph(), program([1], [], [1.0], launch="gpu"))
+    assert (found.time, found.free) == (5.5, 2.0)
 
 
 @pytest.mark.parametrize("launch", ["gpu", "none", "0,0,0", "3,2,1.5"])

@@ -64,13 +64,15 @@ def test_a_launch_is_hidden_as_far_as_its_trigger_allows(trigger, end):
 
 
 def test_a_launch_takes_what_was_measured():
-    # On an H200 a kernel of 10 us took 10.68 us in a chain without triggers, 10.46 with.
+    # On an H100 and an H200 each kernel of a chain took 0.35 us more than it takes itself, in
+    # graphs 0.15 without a trigger and next to nothing with one.
     program = kernels([10, 10], [(0, 1)], 2)
-    assert makespan("pdl(end)", program, gap=2) == pytest.approx(2 + 10 + 0.7 + 10)
-    assert makespan("pdl", program, gap=2) == pytest.approx(2 + 10 + 0.45 + 10)
-    assert makespan("cuda-graph(launch-order)", program, path=2) == pytest.approx(20.35)
+    assert makespan("pdl(end)", program, gap=2) == pytest.approx(2 + 10 + 0.35 + 10)
+    assert makespan("pdl", program, gap=2) == pytest.approx(2 + 10 + 0.35 + 10)
+    assert makespan("cuda-graph(launch-order)", program, path=2) == pytest.approx(20.05)
+    assert makespan("cuda-graph(programmatic,1)", program, path=2) == pytest.approx(20.15)
     # A slot is taken no later than the launch model's gap would have it.
-    assert makespan("pdl(end)", program, gap=0.5) == pytest.approx(0.5 + 10 + 0.5 + 10)
+    assert makespan("pdl(end)", program, gap=0.2) == pytest.approx(0.2 + 10 + 0.35 + 10)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,8 @@ def test_a_launch_takes_what_was_measured():
 )
 def test_an_edge_of_a_cuda_graph_fires_where_its_port_says(ports, end):
     program = kernels([10, 10], [(0, 1)], 2)
-    rule = {"release": Quantity(0, "us")}
-    assert makespan(f"cuda-graph({ports})", program, rule, path=2) == end
+    rule = {"slot": Quantity(2, "us"), "release": Quantity(0, "us")}
+    assert makespan(f"cuda-graph({ports})", program, rule if ports != "end" else {}, path=2) == end
 
 
 def test_blocks_that_wait_in_their_slots_keep_others_out():
