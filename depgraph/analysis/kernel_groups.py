@@ -18,7 +18,7 @@ from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as `Kernel`, never changed
 class KernelLoad:
     """How a kernel, alone on the GPU, fills the SMs."""
 
@@ -68,12 +68,9 @@ def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     )
     work = busy * resources.largest_shares / scenario.sms
     blocks = np.diff(graph.first_block)
-    columns = (graph.kernel, blocks, slots, times, work)
-    chosen = (values[scenario.is_kernel].tolist() for values in columns)
-    return [
-        KernelLoad(kernel, count, room, time, share_of(used, time))
-        for kernel, count, room, time, used in zip(*chosen, strict=True)
-    ]
+    used = np.divide(work, times, out=np.zeros_like(times), where=times > 0)
+    columns = (graph.kernel, blocks, slots, times, np.minimum(used, 1.0))
+    return list(map(KernelLoad, *(values[scenario.is_kernel].tolist() for values in columns)))
 
 
 NAME = "name"

@@ -209,12 +209,13 @@ class Uncertainty:
 
 def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
     """Count what of a program is not certain; `pairs` are of the graph whose edges are meant."""
+    few = [k for k in kernels if k.is_opaque or k.reach or k.waits_inside]
     return Uncertainty(
-        opaque=tuple(k.kernel for k in kernels if k.is_opaque),
-        ranged=tuple(k.kernel for k in kernels if k.reach == RANGE),
-        inferred=tuple(k.kernel for k in kernels if k.reach == TILES),
-        units=tuple(k.kernel for k in kernels if k.waits_inside == FOUND),
-        suspected=tuple(k.kernel for k in kernels if k.waits_inside == SUSPECTED),
+        opaque=tuple(k.kernel for k in few if k.is_opaque),
+        ranged=tuple(k.kernel for k in few if k.reach == RANGE),
+        inferred=tuple(k.kernel for k in few if k.reach == TILES),
+        units=tuple(k.kernel for k in few if k.waits_inside == FOUND),
+        suspected=tuple(k.kernel for k in few if k.waits_inside == SUSPECTED),
         edges=sum(p.raw + p.war + p.waw for p in pairs),
         ldgsts_edges=sum(p.ldgsts for p in pairs),
         possible_edges=sum(p.possible for p in pairs),

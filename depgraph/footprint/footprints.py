@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GRANULARITIES = (1, 32, 128)
 ADDRESS_END = 1 << 64
 _WAYS = np.array([0, 0, 1, 2], np.uint8)
+_RANGES_OF_FEW = 8  # where there are fewer than one in so many blocks, others are not looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,12 @@ class Footprints:
 
     def joined(self, n_blocks: int) -> Footprints:
         """Return ranges in any order sorted by block and kind, those that touch joined."""
-        return Footprints(*join_ranges(*self.columns, len(self), n_blocks))
+        if _RANGES_OF_FEW * len(self) >= n_blocks:
+            return Footprints(*join_ranges(*self.columns, len(self), n_blocks))
+        blocks, block = np.unique(self.block, return_inverse=True)
+        numbered = replace(self, block=block.astype(np.int32))
+        found = Footprints(*join_ranges(*numbered.columns, len(self), len(blocks)))
+        return replace(found, block=blocks[found.block])
 
     def batches(self) -> Iterator[Footprints]:
         """Yield all ranges in order: here at once, elsewhere in pieces."""

@@ -344,16 +344,16 @@ def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResour
 
 def _alike(
     graph: BlockGraph, stated: NDArray[np.int64]
-) -> dict[tuple[int, int, int, int], list[int]]:
+) -> dict[tuple[int, int, int, int], NDArray[np.int64]]:
     """Return the kernels that take the same, those launched first before others."""
     resources: Any = graph.resources
     columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
     operations = np.flatnonzero(_takes_room(graph))
-    groups: dict[Any, list[int]] = {}
-    keys = np.stack(columns, axis=1)[operations].tolist()
-    for operation, key in zip(operations.tolist(), keys, strict=True):
-        groups.setdefault(tuple(key), []).append(operation)
-    return groups
+    taken = np.stack(columns, axis=1)[operations]
+    keys, first, group = np.unique(taken, axis=0, return_index=True, return_inverse=True)
+    by_group = operations[np.argsort(group.ravel(), kind="stable")]
+    members = np.split(by_group, np.cumsum(np.bincount(group.ravel()))[:-1])
+    return {tuple(keys[g].tolist()): members[g] for g in np.argsort(first)}
 
 
 def _block_need(

@@ -214,9 +214,8 @@ def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:
 
 def common_architecture(kernels: Sequence[Kernel]) -> int | None:
     """Return the SASS version of most kernels, else None: some tracers leave it uninitialised."""
-    ((architecture, count),) = Counter(k.architecture for k in kernels).most_common(1) or (
-        (None, 0),
-    )
+    counts = Counter(map(attrgetter("architecture"), kernels))
+    ((architecture, count),) = counts.most_common(1) or ((None, 0),)
     return architecture if 2 * count > len(kernels) else None
 
 

@@ -100,15 +100,18 @@ def lacking_code(
     program: Scenario, before: NDArray[np.int32], after: NDArray[np.int32], *, triggers: bool
 ) -> str:
     """Say what kernels lack to start early, each after another; empty for nothing."""
-    needs = {(kernel, WAIT) for kernel in after.tolist()}
-    if triggers:
-        needs |= {(kernel, TRIGGER) for kernel in before.tolist()}
+    needs = {WAIT: after.tolist(), TRIGGER: before.tolist() if triggers else []}
     code_of = _codes(program)
-    lacking = {kernel for kernel, need in needs if need not in code_of.get(kernel, need)}
+    lacking = {
+        kernel
+        for need, kernels in needs.items()
+        for kernel in code_of.keys() & kernels
+        if need not in code_of[kernel]
+    }
     what = f"needs kernels that {'trigger and wait' if triggers else 'wait'} (griddepcontrol)"
     if lacking:
         return f"{what}: {len(lacking)} of {len(program.kernels)} do not"
-    if any(kernel not in code_of for kernel, _ in needs):
+    if any(kernel not in code_of for kernels in needs.values() for kernel in kernels):
         return f"{what}: their code was not read, so they are assumed not to"
     return ""
 
@@ -117,5 +120,8 @@ def _codes(program: Scenario) -> dict[int, str]:
     """Return what the code of operations has, as `Kernel.programmatic`, where it is known."""
     architecture = common_architecture(program.kernels)
     too_old = architecture is not None and architecture < FIRST_ARCHITECTURE
-    codes = {k.operation: "" if too_old else k.programmatic for k in program.kernels}
-    return {operation: code for operation, code in codes.items() if code is not None}
+    return {
+        k.operation: "" if too_old else k.programmatic or ""
+        for k in program.kernels
+        if too_old or k.programmatic is not None
+    }

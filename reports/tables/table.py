@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,25 @@ def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
     return tuple(getattr(item, c.key) if c.get is None else c.get(item) for c in columns)
 
 
+class _Rows(Sequence[Sequence[Any]]):
+    """Rows that are made when they are asked for: of a hundred thousand people see a few."""
+
+    def __init__(self, columns: Sequence[Column], items: Sequence[Any]) -> None:
+        self._columns = columns
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        return (row_of(self._columns, item) for item in self._items)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [row_of(self._columns, item) for item in self._items[place]]
+        return row_of(self._columns, self._items[place])
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under columns."""
@@ -81,7 +100,7 @@ class Table:
         cls, key: str, title: str, columns: Sequence[Column], items: Iterable[Any], more: str = ""
     ) -> Table:
         """Make a table with a row for each item."""
-        return cls(key, title, columns, [row_of(columns, item) for item in items], more=more)
+        return cls(key, title, columns, _Rows(columns, list(items)), more=more)
 
     @classmethod
     def if_any(

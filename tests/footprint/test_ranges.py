@@ -82,6 +82,14 @@ def test_only_the_first_ranges_count(drawn, rest):
 
 
 @given(drawn=ranges())
+def test_few_ranges_of_many_blocks_take_no_more(drawn):
+    spread = [(row << 28, *others) for row, *others in drawn]
+    joined = Footprints(*columns(spread)).joined(1 << 31)
+    assert [array.dtype for array in joined.columns] == [array.dtype for array in columns([])]
+    assert rows(*joined.columns) == naive.join_ranges(spread)
+
+
+@given(drawn=ranges())
 def test_ranges_may_lie_at_the_end_of_the_address_space(drawn):
     shifted = [(row, kind, HIGHEST + start, HIGHEST + end) for row, kind, start, end in drawn]
     joined = rows(*join_ranges(*columns(shifted), len(drawn), 4))

@@ -51,7 +51,7 @@ def test_nothing_to_rename():
     unused = a_renaming(sets=(), buffers=[a_buffer(0, pairs=0)])
     assert renaming_sentence(unused) == "no dependence but RAW rests on a buffer"
     graph = SimpleNamespace(copies={}, frees=None)
-    assert buffer_tables(unused, [], graph)[1].rows == []
+    assert not buffer_tables(unused, [], graph)[1].rows
 
 
 def test_a_step_for_each_set():
