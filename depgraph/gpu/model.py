@@ -19,10 +19,14 @@ from depgraph.system.described import (
     whole,
 )
 from depgraph.system.quantities import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
-from depgraph.system.text import in_short
+from depgraph.system.text import in_short, show_percent
 
 _LARGEST = 1000  # measured or predicted a thousand times too long
 _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
+
+
+_FITTED_IN_PART = frozenset({"PDL", "programmatic ports"})
+"""Families of which what passes between two kernels was read off the programs that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,12 @@ class MeasuredErrors:
     # low, high: at least nine measured times in ten are from `low` to `high` times the predicted
     low: _Share
     high: _Share
+
+    @property
+    def in_short(self) -> str:
+        """The family, its mean error, and that of nine in ten at most."""
+        part = " (fitted in part)" if self.family in _FITTED_IN_PART else ""
+        return f"{self.family} {show_percent(self.mean)}, {show_percent(self.nine_of_ten)}{part}"
 
     def to_toml(self) -> str:
         """Return the table ``[[errors]]`` of a GPU's file."""

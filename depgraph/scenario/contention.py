@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from depgraph.gpu.model import Gpu, MeasuredErrors, calibrated_gpu
 from depgraph.schedule.policy import HOLDS, IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
-from depgraph.system.text import show_percent
 from depgraph.timing.durations import Durations, kernel_makespans
 
 if TYPE_CHECKING:
@@ -180,10 +179,7 @@ class Trust:
         if not self.errors:
             measured = "nobody compared them with measurements (depgraph calibrate does)"
         else:
-            off = (
-                f"{e.family} {show_percent(e.mean)}, {show_percent(e.nine_of_ten)}"
-                for e in self.errors
-            )
+            off = (each.in_short for each in self.errors)
             measured = (
                 f"of programs measured on an {self.errors[0].gpu} that no constant was fitted to, "
                 f"times were off by (on average, nine of ten at most): {'; '.join(off)}"

@@ -101,6 +101,12 @@ def test_predictions_say_how_far_off_they_were(contention, without):
     assert (scenario.trust.of("fans") is None) == bool(without)
 
 
+def test_what_was_read_off_the_programs_that_count_is_said():
+    early = replace(ERRORS, family="PDL")
+    said = with_errors((ERRORS, early), "full").assumptions[-1]
+    assert said.endswith(f"{COMPARED}; PDL 8.0 %, 20.0 % (fitted in part)")
+
+
 def test_predictions_that_nobody_compared_say_so():
     assert with_errors((), "full").assumptions[-1] == (
         "predictions: nobody compared them with measurements (depgraph calibrate does)"
