@@ -12,7 +12,7 @@ from depgraph.system.text import counted, show_number, show_percent, size_text
 _BINS = 400
 _ROWS = 6
 _OWN = 2  # serial and the best dataflow, which every study has
-_NAME_WIDTH = 30
+_NAME_WIDTH = 26
 
 
 def tells(study: Study) -> bool:
@@ -44,7 +44,7 @@ def plot(study: Study) -> Plot:
         mean = show_percent(study.utilization(schedule))
         axes.set_title(
             f"{shorten(schedule.name, _NAME_WIDTH)}: ends at {show_number(schedule.makespan)}, "
-            f"{mean} on average",
+            f"mean {mean}",
             loc="left", pad=2, x=-0.02,
         )  # fmt: skip
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
