@@ -310,6 +310,8 @@ def test_no_text_is_cut_off_by_the_edge_of_a_plot(all_drawn, tmp_path):
             low, high = sorted(axes.get_ylim())
             labels = axes.get_yticklabels()
             drawn += [label for label in labels if low <= label.get_position()[1] <= high]
+            texts = [child for child in axes.get_children() if isinstance(child, mpl.text.Text)]
+            drawn += [text for text in texts if text.get_text()]
         for each in drawn:
             box = each.get_window_extent()
             assert min(box.x0, box.y0) > -1, (plot.name, each)
