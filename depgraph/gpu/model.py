@@ -25,8 +25,9 @@ _LARGEST = 1000  # measured or predicted a thousand times too long
 _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 
 
-_FITTED_IN_PART = frozenset({"PDL", "programmatic ports"})
-"""Families of which what passes between two kernels was read off the programs that are counted."""
+EARLY = frozenset({"PDL", "programmatic ports"})
+"""Families whose blocks start before what they wait for has ended: fitted in part, as what passes
+between two kernels was read off the programs that are counted (docs/validation.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class MeasuredErrors:
     @property
     def in_short(self) -> str:
         """The family, its mean error, and that of nine in ten at most."""
-        part = " (fitted in part)" if self.family in _FITTED_IN_PART else ""
+        part = " (fitted in part)" if self.family in EARLY else ""
         return f"{self.family} {show_percent(self.mean)}, {show_percent(self.nine_of_ten)}{part}"
 
     def to_toml(self) -> str:

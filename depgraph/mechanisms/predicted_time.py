@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from depgraph.gpu.model import MeasuredErrors
+from depgraph.gpu.model import EARLY, MeasuredErrors
 from depgraph.mechanisms.base import Mechanism, run_mechanism
 from depgraph.mechanisms.baselines import Serial
 from depgraph.mechanisms.costs import ChangedCosts, charges_of, without_launch_costs
@@ -18,8 +18,6 @@ from depgraph.schedule.policy import Against
 from depgraph.schedule.schedule import Schedule
 from depgraph.timing.launch_model import LaunchTime
 
-EARLY = frozenset({"PDL", "programmatic ports"})
-"""Families whose blocks start before what they wait for has ended."""
 # How much of the way from even to piled up such chains were on average (samples/validation: half
 # of h100-pdl; 0 to 0.25 are as good).
 _PILED = 0.2
