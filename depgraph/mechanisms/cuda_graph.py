@@ -23,6 +23,7 @@ CHAINS = "chains"
 # What waits for one node starts in launch order, or, if there is more of it, in the opposite one
 # (samples/validation/forks.cu on an H100, driver 580).
 _IN_LAUNCH_ORDER = 6
+_MOST_LEAVES = 32  # that a root waits for one by one: nobody measured more
 
 
 class CudaGraph(Mechanism):
@@ -181,7 +182,8 @@ def graph_rules(
     entry[roots] = roots[np.argsort(place[roots], kind="stable")]
     enter = program.is_kernel * float(model.node.value)
     known = np.cumsum(enter)[roots]
-    root = model.root.value + model.leaf.value * len(_without(program, source))
+    leaves = min(len(_without(program, source)), _MOST_LEAVES)
+    root = model.root.value + model.leaf.value * leaves
     latency[entry[roots]] = np.maximum(root * np.arange(len(roots)) - known, 0.0)
     enter[entry[roots[:1]]] += model.graph.value
     launching = Launching(enter, program.is_kernel * latency)

@@ -129,6 +129,12 @@ def test_each_root_waits_for_all_leaves_of_the_replay_before(roots, leaves):
     assert predicted_time(CudaGraph(), scenario).high == pytest.approx(100 + later)
 
 
+def test_the_wait_for_leaves_does_not_grow_beyond_what_was_measured():
+    """Else each of a hundred thousand roots would wait for 8 ms, and their graph take minutes."""
+    scenario = program([1] * 500, [], np.full(500, 0.1), "none,leaf=0.08")
+    assert predicted_time(CudaGraph(), scenario).high == pytest.approx(0.1 + 499 * 32 * 0.08)
+
+
 def test_a_host_that_is_slower_than_a_graph_keeps_its_replays_apart():
     scenario = program([1] * 10, [], np.full(10, 2.0), "none,leaf=1,issue=4")
     found = predicted_time(CudaGraph(), scenario)
