@@ -876,16 +876,16 @@ def triton_kernels_whose_functions_store():
         tl.store(to + i, tl.load(to + i) / 3 + value)
 
     @triton.jit
-    def add(x, y, n, B: tl.constexpr):
-        i = tl.program_id(0) * B + tl.arange(0, B)
-        put(y, i, tl.sqrt_rn(tl.abs(tl.load(x + i, i < n))))
+    def add(x, y, B: tl.constexpr):
+        i = tl.program_id(0)
+        put(y, i, tl.sum(tl.abs(tl.load(x + i * B + tl.arange(0, B))), 0))
 
     globals().update(put=put, add=add)
-    net, total = branches(), torch.zeros(16, 128, device="cuda")
+    net, total = branches(), torch.zeros(8, device="cuda")
 
     def run(x):
         for b in net:
-            add[(8,)](b(x), total, 2048, 256)
+            add[(8,)](b(x), total, 256)
         return total.clone()
 
     fast = parallel(run, numbers(16, 128))
