@@ -1,7 +1,6 @@
 """The Python interface, as the documentation shows it."""
 
 import doctest
-import runpy
 import subprocess
 import sys
 
@@ -96,9 +95,7 @@ def test_importing_depgraph_loads_no_numeric_library():
     assert result.stdout.strip() == b"[]"
 
 
-def test_running_the_module_is_running_the_program(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["depgraph", "--version"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("depgraph", run_name="__main__")
-    assert end.value.code == 0
-    assert capsys.readouterr().out == f"depgraph {tool_version()}\n"
+def test_running_the_module_is_running_the_program():
+    command = [sys.executable, "-m", "depgraph", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == f"depgraph {tool_version()}\n"
