@@ -1,31 +1,31 @@
-"""Processes that run tests side by side compile each function once: one does, the others wait."""
+"""Processes that test side by side compile each function once: one does, the others load that."""
 
 from __future__ import annotations
 
 import fcntl
-from pathlib import Path
 from typing import Any
+
+from depgraph.system.compiled import CompiledFunction
 
 
 def compile_in_turn() -> None:
     """From now on let no process compile a function while another does, but load what that makes.
 
-    No two functions call each other, so that no two processes wait for each other.
+    What a function calls is compiled with it, so that no two processes wait for each other.
     """
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.dispatcher import Dispatcher
+    compile_now = CompiledFunction._compile
 
-    compile_now = Dispatcher.compile
-
-    def compile_when_free(self: Any, signature: Any) -> Any:
-        kept = getattr(self._cache, "_cache_file", None)
+    def compile_when_free(self: CompiledFunction, types: Any, arguments: tuple[Any, ...]) -> Any:
+        kept = self._kept
         if kept is None:
-            return compile_now(self, signature)
-        lock = Path(f"{kept._index_path}.lock")
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        # In this order: another thread of this process may be compiling, and need the file's.
-        with global_compiler_lock, lock.open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            return compile_now(self, signature)
+            return compile_now(self, types, arguments)
+        with (kept.folder / f"{self._kept_as}.lock").open("w") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                if made := kept.load(types):
+                    return made
+            return compile_now(self, types, arguments)
 
-    Dispatcher.compile = compile_when_free
+    CompiledFunction._compile = compile_when_free  # type: ignore[method-assign]
