@@ -144,7 +144,10 @@ def test_a_report_says_what_bound_says(scenario):
             assert all(b * CLOSE >= r for b, r in zip(*(c.speedup for c in curves), strict=True))
 
 
-@pytest.fixture(scope="module", params=["gru_train", "streams4", "gpt2_d256"])
+@pytest.fixture(
+    scope="module",
+    params=["gru_train", "streams4", pytest.param("gpt2_d256", marks=pytest.mark.slow)],
+)
 def real_store(request, shared_data, tmp_path_factory):
     log = parsers.open_trace(shared_data / "nvbit" / f"{request.param}.log.xz")
     return depgraph.extract(log, tmp_path_factory.mktemp("real") / "out")
@@ -289,7 +292,15 @@ def answer(capsys, sample_store):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(
+            words, id=name, marks=[pytest.mark.slow] * (name in {"fixed", "gpu", "scaled"})
+        )
+        for name, words in OPTIONS.items()
+    ],
+)
 def test_every_command_prints_the_same_number(answer, options, sample_store, tmp_path, capsys):
     table = answer("bound", "--sms", 4, *options)
     first = table["bounds"][0]
@@ -352,7 +363,7 @@ def test_every_command_prints_the_same_number(answer, options, sample_store, tmp
 
 PREDICTED = [
     (132, {"launch": "5,2,1", "gpu": "H200"}),
-    (80, {"what_if": "kernel=3:9 duration*=2", "deps": "raw"}),
+    pytest.param(80, {"what_if": "kernel=3:9 duration*=2", "deps": "raw"}, marks=pytest.mark.slow),
     pytest.param(4, {"what_if": "gap*=2", "launch": "gpu,host=4"}, marks=pytest.mark.slow),
     pytest.param(132, {"what_if": "merge=3,4"}, marks=pytest.mark.slow),
     pytest.param(108, {"contention": "sm", "gpu": "A100 80GB"}, marks=pytest.mark.slow),

@@ -41,7 +41,8 @@ def of_mechanisms(rows):
 
 
 @pytest.mark.parametrize(
-    "name", ["gru", "flash", pytest.param("streams4", marks=pytest.mark.shared)]
+    "name",
+    ["gru", "flash", pytest.param("streams4", marks=[pytest.mark.shared, pytest.mark.slow])],
 )
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.jit_only

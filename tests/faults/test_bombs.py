@@ -6,7 +6,10 @@ from faults.bombs import BOMBS, LARGE, LIMIT, run
 from depgraph.system.workers import BASE_BYTES
 
 REFUSED, FINE = 1, 0
-LONG = {*LARGE, "300 thousand members", "maps", "tiles of a million rows"}
+LONG = {
+    *LARGE, "300 thousand members", "maps", "tiles of a million rows", "tiles of too many rows",
+    "events by bzip2 that lie", "members of an event", "table of zeros, as large as may be",
+}  # fmt: skip
 ALL = [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in (*BOMBS, *LARGE)]
 
 

@@ -144,7 +144,9 @@ def scenario_of_suite(name, folder):
     return scenario_of(read_workload(path), "V100", 13)
 
 
-@pytest.mark.parametrize("name", ["amr", "join_uniform", "mandelbrot", "products"])
+@pytest.mark.parametrize(
+    "name", ["amr", "join_uniform", pytest.param("mandelbrot", marks=pytest.mark.slow), "products"]
+)
 @pytest.mark.jit_only
 def test_programs_of_the_suite_take_what_is_packaged(name, tmp_path):
     (expected,) = (each["cycles"] for each in summaries("launching") if each["name"] == name)

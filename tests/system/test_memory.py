@@ -131,7 +131,7 @@ def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path, granularity):
         assert extraction.footprints.load().end.max() == (1 << 57) + 12
 
 
-@pytest.mark.parametrize("granularity", [1, 128])
+@pytest.mark.parametrize("granularity", [1, pytest.param(128, marks=pytest.mark.slow)])
 def test_a_store_made_through_files_is_the_same_bit_by_bit(
     tmp_path, sample_trace, monkeypatch, granularity
 ):
@@ -183,6 +183,7 @@ print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_the_limit_holds_for_a_block_of_very_many_ranges(tmp_path):
     ranges = 3_000_000

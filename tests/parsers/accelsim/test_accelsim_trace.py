@@ -253,7 +253,7 @@ def as_raw(text):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ["gru_train", pytest.param("streams4", marks=pytest.mark.slow)])
 def test_the_raw_and_the_grouped_form_of_a_run_give_the_same(name, shared_data, tmp_path):
     source = shared_data / "accelsim" / name
     for path in source.glob("*.traceg.xz"):

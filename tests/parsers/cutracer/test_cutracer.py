@@ -66,7 +66,7 @@ def test_launches_are_in_the_order_of_their_numbers(run, pack, suffix):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("with_sass", [False, True])
+@pytest.mark.parametrize("with_sass", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_golden_edges_of_the_packaged_program(tmp_path, with_sass):
     text = lzma.decompress(sample_path().read_bytes()).decode("utf-8", "replace")
     for name, content in files_of(text, with_sass=with_sass).items():

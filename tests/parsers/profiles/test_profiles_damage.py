@@ -54,12 +54,15 @@ def test_the_whole_file_is_read(tmp_path, format_name):
     assert read(examples()[format_name], tmp_path / "whole") is not None
 
 
+@pytest.mark.parametrize("cuts", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_a_file_cut_anywhere_gives_no_time_that_the_whole_does_not_give(tmp_path, format_name):
+def test_a_file_cut_anywhere_gives_no_time_that_the_whole_does_not_give(
+    tmp_path, format_name, cuts
+):
     content = examples()[format_name]
     path = tmp_path / "cut"
     whole = times(read(content, path))
-    for length in range(0, len(content), len(content) // 500 + 1):
+    for length in range(0, len(content), len(content) // cuts + 1):
         profile = read(content[:length], path)
         if profile is None or "no line end" in "".join(profile.notes):
             continue
