@@ -178,8 +178,9 @@ def _ready(prepared: Prepared, plain: Plain, base: Graph, best: Graph | None) ->
     copy = prepared.driver.copier()
     prepared.arguments.copy_with(copy)
     outputs_of = partial(
-        Outputs, arguments=prepared.arguments, outside=outside, device=prepared.device, copy=copy
-    )
+        Outputs, arguments=prepared.arguments, outside=outside, device=prepared.device, copy=copy,
+        bound={id(slot.value) for slot in bindings.tensors()},
+    )  # fmt: skip
     as_captured = own = Replay(plain.graph.replay, outputs_of(plain.outputs), plain.gradients)
     if best is not None:
         bench, program = prepared.bench, best.program

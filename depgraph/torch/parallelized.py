@@ -48,6 +48,7 @@ class Outputs:
         outside: Container[int],  # storages that were there before the function ran
         device: Any = None,  # of all tensors; default that of the arguments
         copy: Callable[[int, int, int, int], int] | None = None,  # the driver's, twice as quick
+        bound: Container[int] = frozenset(),  # identities of tensors that it refers to
     ) -> None:
         device = arguments.device if device is None else device
         self._nesting = Nesting(outputs)
@@ -58,7 +59,9 @@ class Outputs:
             if isinstance(buffer, torch.Tensor)
         }
         self._of_argument: list[int | None] = []
-        self._views: list[int] = []  # leaves that are views of memory that was there before
+        buffers = set(map(id, arguments.buffers))
+        self._arguments = {i for i, leaf in enumerate(self._leaves) if id(leaf) in buffers}
+        self._others: list[int] = []  # leaves that are made of what was there before
         self._state: set[int] = set()  # those that are themselves what was there before
         self._groups: list[list[int]] = []  # leaves that share memory
         group_of: dict[int, list[int]] = {}
@@ -89,10 +92,11 @@ class Outputs:
                 if at not in group_of:
                     self._groups.append(group_of.setdefault(at, []))
                 group_of[at].append(number)
-            elif leaf._is_view():
-                self._views.append(number)
-            else:
+            elif id(leaf) in bound:
                 self._state.add(number)
+            else:
+                self._others.append(number)
+        self._leaves = [self._of_its_own(number) for number in range(len(self._leaves))]
         self._copy = copy
         self._dense = {
             id(leaf): leaf.numel() * leaf.element_size()
@@ -112,13 +116,13 @@ class Outputs:
 
     def not_copied(self) -> Any:
         """Return tensors whose memory the next run overwrites."""
-        # Others each time, with another shape, say: a caller may change all but the memory.
-        return self._nesting.filled(
-            [
-                leaf.detach() if isinstance(leaf, torch.Tensor) and i not in self._state else leaf
-                for i, leaf in enumerate(self._leaves)
-            ]
-        )
+        return self._nesting.filled([self._of_its_own(i) for i in range(len(self._leaves))])
+
+    def _of_its_own(self, number: int) -> Any:
+        """Return a leaf as another tensor each time: a caller may change all but the memory."""
+        leaf = self._leaves[number]
+        is_other = isinstance(leaf, torch.Tensor) and number not in self._state
+        return leaf.detach() if is_other else leaf
 
     def _copied(self, tensor: Any, stream: int) -> Any:
         size = self._dense.get(id(tensor))
@@ -145,11 +149,13 @@ class Outputs:
         for group in self._groups:
             if len(group) > 1:
                 self._copy_together(group, made)
-        for number in self._views:
-            made[number] = made[number].detach()
+        for number in self._others:
+            made[number] = self._of_its_own(number)
         for number, argument in enumerate(self._of_argument):
             if argument is not None:
-                made[number] = _same_view(self._leaves[number], arguments[argument])
+                given = arguments[argument]
+                is_itself = number in self._arguments
+                made[number] = given if is_itself else _same_view(made[number], given.detach())
         return self._nesting.filled(made)
 
     @staticmethod
@@ -178,10 +184,6 @@ def _placed_as(view: Any, memory: Any, offset: int) -> Any:
 def _same_view(view: Any, argument: Any) -> Any:
     """Return the view of a caller's argument that another one is of its buffer."""
     if view.dtype == argument.dtype and not _is_lazy(view):
-        if (view.shape, view.stride()) == (argument.shape, argument.stride()) and not (
-            view.storage_offset()
-        ):
-            return argument
         offset = view.storage_offset() + argument.storage_offset()
         return argument.as_strided(view.shape, view.stride(), offset)
     before = argument.storage_offset() * argument.element_size()

@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.utils import _pytree as pytree
 
 from depgraph.apply.may_sets import reached_by_others, written_outside
 from depgraph.apply.order import chain
@@ -107,7 +106,7 @@ class Prepared:
         """Capture the function as anybody would."""
         self._open_lanes(1)
         graph, outputs = self._unnoticed(lambda: capture_plainly(self.run, self.lanes))
-        return Plain(graph, detached(outputs), self._gradients_now())
+        return Plain(graph, outputs, self._gradients_now())
 
     def _unnoticed(self, capture: Callable[[], T]) -> T:
         """Capture the function so that it does not know; if that fails at first, so that it may."""
@@ -133,7 +132,6 @@ class Prepared:
                 most_bytes=self._most_bytes, name=self.name, place=self.place,
             )
         )  # fmt: skip
-        program.outputs = detached(program.outputs)
         program.gradients = self._gradients_now()
         return program
 
@@ -292,8 +290,3 @@ class Plain:
     def raw(self) -> int:
         """The driver's graph."""
         return int(self.graph.raw_cuda_graph())
-
-
-def detached(tree: Any) -> Any:
-    """Return the tensors of outputs without what is only there for a backward pass."""
-    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)

@@ -117,7 +117,7 @@ def returned():
         made = arguments(x)
         outputs = made.call(function)
         outside = {t.untyped_storage().data_ptr() for t in state}
-        return Outputs(outputs, made, outside), outputs
+        return Outputs(outputs, made, outside, bound={*map(id, state)}), outputs
 
     return make
 
@@ -153,16 +153,30 @@ def test_views_of_arguments_and_of_state_are_those_of_the_caller(returned):
 
 
 @pytest.mark.parametrize("hand_out", [lambda o: o.copied_out([X]), lambda o: o.not_copied()])
-def test_what_a_caller_makes_of_a_result_is_not_seen_in_the_next(returned, hand_out):
+@pytest.mark.parametrize(
+    "made_of", [torch.Tensor.detach, lambda state: state.data, lambda state: state[:4]]
+)
+def test_what_a_caller_makes_of_a_result_is_not_seen_in_the_next(returned, hand_out, made_of):
     """Of one that is not copied, either: only its memory is the next call's."""
     state = torch.ones(4)
-    outputs, _ = returned(lambda x: (state[:3], x + 1), state=[state])
+    outputs, _ = returned(lambda x: (made_of(state), x + 1), state=[state])
     for made in hand_out(outputs):
         made.unsqueeze_(0).requires_grad_()
     part, whole = hand_out(outputs)
-    assert (part.shape, whole.shape) == ((3,), (3, 4))
+    assert (part.shape, whole.shape) == ((4,), (3, 4))
     assert {part.requires_grad, whole.requires_grad} == {False}
     assert part.data_ptr() == state.data_ptr()
+
+
+def test_what_is_made_of_an_argument_is_not_the_argument(returned):
+    made_of = (torch.Tensor.detach, lambda x: x.data, lambda x: x.view(3, 4))
+    outputs, _ = returned(lambda x: [make(x.detach()) for make in made_of])
+    mine = X.clone().requires_grad_()
+    for made in outputs.copied_out([mine]):
+        assert made.data_ptr() == mine.data_ptr()
+        assert not made.requires_grad
+        made.unsqueeze_(0)
+    assert mine.shape == (3, 4)
 
 
 def test_what_cannot_be_copied_is_refused(returned):
