@@ -20,6 +20,7 @@ from depgraph.extraction.workload import (
 )
 from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches, Extraction, Link
 from depgraph.parsers import described_file
+from depgraph.system.arrays import rows_of
 from depgraph.system.described import (
     REQUIRED,
     Field,
@@ -31,7 +32,6 @@ from depgraph.system.described import (
     whole,
 )
 from depgraph.system.quantities import LARGEST_ID
-from depgraph.system.rows import rows_of
 from depgraph.trace.records import PROGRAMMATIC
 
 _MOST_KERNELS = 1 << 18

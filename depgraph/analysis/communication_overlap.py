@@ -16,8 +16,8 @@ from depgraph.analysis.activity import (
     starts_of,
 )
 from depgraph.errors import ModelError
+from depgraph.system.arrays import grouped
 from depgraph.system.quantities import share_of_gain
-from depgraph.system.rows import grouped
 from depgraph.system.text import counted
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 

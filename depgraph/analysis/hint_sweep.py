@@ -13,7 +13,7 @@ from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints
 from depgraph.mechanisms.hints import GRAINS
 from depgraph.scenario.scenario import Scenario
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.system.text import in_short
 from depgraph.system.workers import NOBODY, Steps
 

@@ -11,8 +11,8 @@ from depgraph.errors import ModelError
 from depgraph.graph.pairs import PairSummary
 from depgraph.graph.queries import PathStep
 from depgraph.scenario.scenario import Scenario
+from depgraph.system.arrays import grouped
 from depgraph.system.quantities import share_of
-from depgraph.system.rows import grouped
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
 from depgraph.trace.names import base_name

@@ -23,7 +23,7 @@ from depgraph.mechanisms.predicted_time import (
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import Contention, contended_bound
 from depgraph.scenario.scenario import Scenario
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.timing.durations import default_durations
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchTime, launch_model
 from depgraph.trace.records import Dim3

@@ -12,7 +12,7 @@ from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.store.store import Store
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Allocation, Calls, HostCall
 
 _STREAM_KINDS = (Calls.LEGACY, Calls.BLOCKING, Calls.NON_BLOCKING)

@@ -9,7 +9,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:

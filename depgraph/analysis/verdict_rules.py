@@ -16,8 +16,8 @@ from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
+from depgraph.system.arrays import grouped
 from depgraph.system.quantities import ratio
-from depgraph.system.rows import grouped
 from depgraph.system.text import (
     clean_text,
     counted,

@@ -16,7 +16,7 @@ from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph import program
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder
-from depgraph.system.rows import columns_of
+from depgraph.system.arrays import columns_of
 from depgraph.trace.records import KernelLaunch
 
 Joins = Iterator[tuple[range | ArrayLike, range | ArrayLike, float]]

@@ -18,7 +18,7 @@ from depgraph.graph.edges_jit import (
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
 from depgraph.system import arrays
-from depgraph.system.rows import rows_of
+from depgraph.system.arrays import rows_of
 
 
 class GraphArrays(NamedTuple):

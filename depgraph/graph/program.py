@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.graph.block_graph import BlockGraph, Resources
-from depgraph.system.rows import columns_of, rows_of
+from depgraph.system.arrays import columns_of, rows_of
 from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLaunch
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from depgraph.mechanisms import Quantity
 from depgraph.mechanisms.costs import ChangedCosts
 from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.timing.launch_model import parse_launch
 
 # Columns of the two matrix products of an MLP on one of eight GPUs, as microsoft/cusync runs them

@@ -18,8 +18,8 @@ from depgraph.errors import NotApplicableError
 from depgraph.gpu.model import MeasuredErrors, calibrated_gpu
 from depgraph.gpu.sm_resources import SmResources, sm_resources
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.system.arrays import columns_of
 from depgraph.system.quantities import convert_time
-from depgraph.system.rows import columns_of
 from depgraph.timing.durations import Durations, kernel_makespans
 from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, LaunchModel, launch_model
 

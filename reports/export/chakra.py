@@ -12,9 +12,9 @@ from depgraph.graph.program import Copy, Kernel
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.schedule import Schedule
+from depgraph.system.arrays import grouped
 from depgraph.system.output import new_file
 from depgraph.system.quantities import convert_time
-from depgraph.system.rows import grouped
 from depgraph.system.text import clean_text
 from depgraph.trace.records import TO_DEVICE, TO_HOST
 

@@ -23,7 +23,7 @@ from depgraph.reports.tables.table import (
     show_whole_percent,
     whole_sms,
 )
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
 from depgraph.reports.tables import table as tables
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.system.text import operations_text, show_bytes, show_number
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS, Site
 from depgraph.trace.records import READ, WRITE

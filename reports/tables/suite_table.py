@@ -26,7 +26,7 @@ from depgraph.reports.tables.table import (
     table_rows,
     whole_sms,
 )
-from depgraph.system.rows import grouped
+from depgraph.system.arrays import grouped
 from depgraph.system.text import clean_text, counted, show_factor
 
 _HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from depgraph.system.rows import columns_of, rows_of
+from depgraph.system.arrays import columns_of, rows_of
 
 
 @dataclass(slots=True)
