@@ -1,7 +1,8 @@
 """Compile for common processors as a package of depgraph is built, so that no first run has to.
 
 ``python -m depgraph.system.ahead_of_time .`` leaves in a checkout, or what is built of it, what
-`compiled` looks for. ``signatures.json`` names functions, and what they are called with.
+`compiled` looks for. ``signatures.json`` names functions, and what they are called with. What the
+folder ``DEPGRAPH_COMPILED`` has of the same sources is taken from there.
 """
 
 import importlib
@@ -47,7 +48,9 @@ def compile_for_common(folder: Path) -> None:
     """Compile all that is named, on all cores."""
     os.environ |= {"NUMBA_CPU_NAME": COMMON, "NUMBA_CPU_FEATURES": ""}
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if earlier := os.environ.get("DEPGRAPH_COMPILED"):
+        shutil.copytree(earlier, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor() as pool:
         list(pool.map(partial(_compile, folder), json.loads(SIGNATURES.read_text())))
     for file in folder.iterdir():

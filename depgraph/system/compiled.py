@@ -318,11 +318,12 @@ class CompiledFunction:
             yield self._kept
 
     def ship(self, folder: Path, arguments: tuple[Any, ...]) -> None:
-        """Compile for arguments of some types, and put that where a package is made."""
+        """Compile for arguments of some types what is not yet there where a package is made."""
         from depgraph.system.machine_code import of_numba, types_of
 
-        made = of_numba(self._uncallable, arguments)
-        self._shipped_in(folder).save(tuple(map(types_of, arguments)), made)
+        types, place = tuple(map(types_of, arguments)), self._shipped_in(folder)
+        if place.load(types) is None:
+            place.save(types, of_numba(self._uncallable, arguments))
 
     def _shipped_in(self, folder: Path) -> CodeCache:
         from depgraph.system.machine_code import COMMON, CodeCache, runner

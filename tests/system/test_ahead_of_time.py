@@ -93,6 +93,11 @@ def test_what_is_brought_computes_the_same(load):
         assert ours.tolist() == theirs.tolist()
 
 
+def test_what_is_there_is_not_compiled_again(brought, monkeypatch):
+    monkeypatch.setattr(machine_code, "of_numba", None)
+    invert_lists.ship(brought, GIVEN)
+
+
 def test_it_does_not_count_for_other_types(load):
     assert load(given=(*GIVEN[:2], np.int32(2))) is None
 
