@@ -309,7 +309,7 @@ def test_a_possible_join_bounds_nothing_and_is_obeyed():
         ("lstm_h128", (0, 1, 3, 4, 6, 7, 9, 10), 0),
         # What a recording did not show of the edges of the trace.
         ("gru_train", (), 522),
-        ("gpt2_d256", (), 2286),
+        pytest.param("gpt2_d256", (), 2286, marks=pytest.mark.slow),
         ("streams4", (), 0),
     ],
 )

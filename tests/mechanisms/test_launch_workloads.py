@@ -130,6 +130,7 @@ def test_wrong_usage_ends_with_2(star, tmp_path, options):
         main([str(star), "-o", str(tmp_path / "out.toml"), *options])
 
 
+@pytest.mark.slow
 def test_a_suite_file_of_all_programs(tmp_path):
     launching.write_all(tmp_path / "all", force=False)
     (path,) = (tmp_path / "all").glob("suite.toml")

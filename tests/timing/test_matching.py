@@ -335,7 +335,7 @@ def test_shares_of_time_add_up_to_the_whole(traced):
 @pytest.mark.parametrize(
     ("name", "traced", "measured"),
     [
-        ("gpt2_d256", 16, 16),
+        pytest.param("gpt2_d256", 16, 16, marks=pytest.mark.slow),
         ("streams4", 14, 14),
         ("lstm_h128", 12, 12),
         pytest.param("mlp_m256", 5, 5, marks=pytest.mark.slow),  # 1.9 GB of text
