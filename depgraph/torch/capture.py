@@ -27,7 +27,6 @@ from depgraph.apply.captured import (
     Node,
     Operand,
     Pointer,
-    View,
 )
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from depgraph.torch.allocations import Timeline
     from depgraph.torch.driver import Driver
     from depgraph.torch.lanes import Lanes
-    from depgraph.torch.operator_log import SeenCall, SeenTensor
+    from depgraph.torch.operator_log import SeenCall
 
 _WORD = 8
 _LEAST_ADDRESS, _MOST_ADDRESS = 1 << 20, 1 << 57
@@ -123,8 +122,8 @@ def capture(
     captured = describe(driver, handles, edges, log.calls, timeline, place)
     first_use: dict[int, str] = {}
     for call in log.calls:
-        for at in [*(tensor.storage for tensor in call.tensors), *call.others]:
-            first_use.setdefault(at[0], call.name)
+        for memory in [*(each.view.memory for each in call.operands), *call.others]:
+            first_use.setdefault(memory.start, call.name)
     outside = {at: tensor for at, tensor in log.outside.items() if not timeline.is_new(at)}
     return Program(
         graph, pool, outputs, handles, captured, outside, log.on_host, first_use,
@@ -196,10 +195,10 @@ def describe(
         (first, begun), (end, ended) = call.begun, call.ended
         timeline.until(begun)
         nodes += (memory.node(handles[i]) for i in range(len(nodes), first))
-        given = [memory.operand(tensor) for tensor in call.tensors if tensor.name]
-        others = [memory.storage(at) for at in call.others]
+        given = [_lying_in(memory.storage, each) for each in call.operands if each.name]
+        others = [*map(memory.storage, call.others)]
         made = timeline.until(ended)
-        given += [memory.operand(tensor) for tensor in call.tensors if not tensor.name]
+        given += [_lying_in(memory.storage, each) for each in call.operands if not each.name]
         memory.made_inside |= {each.number for each in made}
         if not others and rule_of(call.name) is not None:
             memory.known_calls.add(number)
@@ -223,18 +222,13 @@ class _Memory:
         self.made_inside: set[int] = set()  # allocations, by an operator
         self.known_calls: set[int] = set()  # of operators that touch their tensors alone
 
-    def storage(self, at: tuple[int, int]) -> Allocation:
-        found = self._timeline.holding(at[0])
-        if found is None and (found := self._outside(at[0])) is None:
-            return Allocation(at[0], at[1])
+    def storage(self, seen: Allocation) -> Allocation:
+        """Return the allocation that a tensor's storage lies in."""
+        found = self._timeline.holding(seen.start)
+        if found is None and (found := self._outside(seen.start)) is None:
+            return seen
         self._tensors.add(found.number)
         return found
-
-    def operand(self, tensor: SeenTensor) -> Operand:
-        strides = tuple(tensor.item * stride for stride in tensor.strides)
-        memory = self.storage(tensor.storage)
-        view = View(tensor.start, tensor.shape, strides, tensor.item, memory)
-        return Operand(tensor.name, view, tensor.is_written)
 
     def node(self, handle: int, call: int = -1) -> Node:
         """Return a node, and what a kernel has pointers to."""
@@ -307,20 +301,21 @@ class _Memory:
             is_known = node.kind == KERNEL and node.call in self.known_calls
             return tuple(p for p in found if not is_known or p.memory.owner == LIBRARY)
 
-        def owned(operand: Operand) -> Operand:
-            memory = own(operand.view.memory)
-            return replace(operand, view=replace(operand.view, memory=memory))
-
         return Captured(
             nodes=tuple(replace(node, pointers=pointers(node)) for node in nodes),
             edges=edges,
             calls=tuple(
                 Call(
-                    c.name, tuple(map(owned, c.operands)), tuple(map(own, c.others)),
-                    tuple(map(own, c.made)),
+                    c.name, tuple(_lying_in(own, each) for each in c.operands),
+                    tuple(map(own, c.others)), tuple(map(own, c.made)),
                 )
                 for c in calls
             ),
             before=self._timeline.before,
             call=place,
         )  # fmt: skip
+
+
+def _lying_in(memory: Callable[[Allocation], Allocation], operand: Operand) -> Operand:
+    """Return an operand whose memory is known better now."""
+    return replace(operand, view=replace(operand.view, memory=memory(operand.view.memory)))

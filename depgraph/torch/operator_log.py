@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from depgraph.apply.captured import Allocation, Operand, View
 from depgraph.errors import ApplyError
 
 _COMPOSITE = "CompositeImplicitAutograd"
@@ -26,25 +27,12 @@ _PARTS = {  # what a sparse tensor consists of, by its layout
 
 
 @dataclass(slots=True)
-class SeenTensor:
-    """A strided tensor of an operator as it was when the operator was called."""
-
-    name: str  # of the argument; "" for a result
-    start: int  # address of its first element
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in elements
-    item: int  # bytes of an element
-    storage: tuple[int, int]  # address and bytes of its storage
-    is_written: bool
-
-
-@dataclass(slots=True)
 class SeenCall:
-    """One call of an operator."""
+    """One call of an operator, and the storages of its tensors on the GPU as they were then."""
 
     name: str
-    tensors: list[SeenTensor] = field(default_factory=list)  # those on the GPU
-    others: list[tuple[int, int]] = field(default_factory=list)  # storages of other tensors
+    operands: list[Operand] = field(default_factory=list)  # the strided ones
+    others: list[Allocation] = field(default_factory=list)  # the storages of others
     begun: tuple[int, ...] = ()  # what `OperatorLog.now` returned before and after it
     ended: tuple[int, ...] = ()
 
@@ -142,22 +130,15 @@ class OperatorLog(TorchDispatchMode):
                     self.faults.append(f"{call.name} uses {part.device}, not only {self._device}")
                 continue
             storage = part.untyped_storage()
-            at = storage.data_ptr(), storage.nbytes()
-            found.add(at[0])
+            memory = Allocation(storage.data_ptr(), storage.nbytes())
+            found.add(memory.start)
             if is_plain:
-                call.tensors.append(
-                    SeenTensor(
-                        name,
-                        part.data_ptr(),
-                        tuple(part.shape),
-                        tuple(part.stride()),
-                        part.element_size(),
-                        at,
-                        is_written,
-                    )
-                )
+                item = part.element_size()
+                strides = tuple(item * stride for stride in part.stride())
+                view = View(part.data_ptr(), tuple(part.shape), strides, item, memory)
+                call.operands.append(Operand(name, view, is_written))
             else:
-                call.others.append(at)
+                call.others.append(memory)
         return found
 
     def _take_fresh(self, tensor: Any) -> None:

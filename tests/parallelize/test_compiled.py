@@ -18,7 +18,7 @@ from guarding import guards_of  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from depgraph.apply.captured import KERNEL  # noqa: E402
+from depgraph.apply.captured import KERNEL, Allocation, Operand, View  # noqa: E402
 from depgraph.apply.kernel_code import KernelCode  # noqa: E402
 from depgraph.apply.may_sets import conflicts, reached_by_others, units_of  # noqa: E402
 from depgraph.errors import ApplyError  # noqa: E402
@@ -31,7 +31,7 @@ from depgraph.torch.compiling import (  # noqa: E402
     refuse_unseen,
     without_own_graphs,
 )
-from depgraph.torch.operator_log import OperatorLog, SeenCall, SeenTensor  # noqa: E402
+from depgraph.torch.operator_log import OperatorLog, SeenCall  # noqa: E402
 from depgraph.torch.warm_up import warm_up  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -296,8 +296,9 @@ def test_between_two_operators_their_memory_is_known():
     a, b, c = (BEGIN + 4096 * i for i in range(3))
 
     def call(begun, ended, at):
-        tensor = SeenTensor("", at, (16,), (1,), 4, (at, 64), is_written=True)
-        return SeenCall("aten::relu", [tensor], begun=begun, ended=ended)
+        view = View(at, (16,), (4,), 4, Allocation(at, 64))
+        result = Operand("", view, is_written=True)
+        return SeenCall("aten::relu", [result], begun=begun, ended=ended)
 
     timeline = Timeline([], 0, [(a, 64), (b, 64), (c, 64)], set(), SEGMENT)
     seen = [call((0, 0), (1, 1), a), call((2, 2), (3, 3), c)]

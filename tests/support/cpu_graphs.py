@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.utils import _pytree as pytree
 
-from depgraph.apply.captured import KERNEL, TENSOR, Allocation, Call, Captured, Node, Operand, View
+from depgraph.apply.captured import KERNEL, TENSOR, Allocation, Call, Captured, Node
 from depgraph.apply.order import masks_of, reduced
 from depgraph.torch.operator_log import OperatorLog
 
@@ -29,7 +29,7 @@ class Recorder(OperatorLog):
         if len(self.calls) == place + 1:  # else it called others, which were noted
             self.held.append((args, kwargs, made))
             results = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
-            if any(tensor.is_written for tensor in self.calls[place].tensors):
+            if any(operand.is_written for operand in self.calls[place].operands):
                 self.again[place] = (func, args, kwargs or {}, results)
         return made
 
@@ -78,27 +78,20 @@ def captured_on_cpu(function):
         outputs = function()
     numbers = {}
 
-    def memory(at, size):
-        number = numbers.setdefault(at, len(numbers))
-        return Allocation(at, max(size, 1), number, TENSOR)
+    def numbered(memory):
+        number = numbers.setdefault(memory.start, len(numbers))
+        return Allocation(memory.start, max(memory.size, 1), number, TENSOR)
+
+    def known(operand):
+        return replace(operand, view=replace(operand.view, memory=numbered(operand.view.memory)))
 
     for at, tensor in log.outside.items():
-        memory(at, tensor.untyped_storage().nbytes())
+        numbered(Allocation(at, tensor.untyped_storage().nbytes()))
     before = len(numbers)
     calls, nodes, again = [], [], []
     for place, seen in enumerate(log.calls):
-        operands = tuple(
-            Operand(
-                t.name,
-                View(
-                    t.start, t.shape, tuple(s * t.item for s in t.strides), t.item,
-                    memory(*t.storage),
-                ),
-                t.is_written,
-            )
-            for t in seen.tensors
-        )  # fmt: skip
-        calls.append(Call(seen.name, operands, tuple(memory(*at) for at in seen.others)))
+        others = tuple(map(numbered, seen.others))
+        calls.append(Call(seen.name, tuple(map(known, seen.operands)), others))
         if place in log.again:
             nodes.append(Node(KERNEL, seen.name, call=place))
             again.append(log.again[place])
