@@ -27,8 +27,9 @@ from depgraph.samples.validation.applied import PROGRAMS
 from depgraph.torch.arguments import Arguments
 from depgraph.torch.check_here import Check
 from depgraph.torch.choose import choose
-from depgraph.torch.parallel import Request, prepared_for
+from depgraph.torch.parallel import Request
 from depgraph.torch.parallelized import Parallelized
+from depgraph.torch.prepare import Prepared
 from depgraph.torch.rerun import Stage
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ Kept = tuple[Verdicts, int, int]  # what a check found, edges that it missed, of
 def checked(name: str, prove: int, chance: random.Random) -> tuple[Verdicts, int, int]:
     """Return what a check finds of a program, and how many missing edges it noticed of how many."""
     request, arguments = _asked(name)
-    prepared = prepared_for(request, arguments)
-    check = Check(prepared, request, Stage())
+    prepared = Prepared(request, arguments)
+    check = Check(prepared, Stage())
     verdicts = check.run()
     noticed = drawn = 0
     best = {v.name for v in verdicts.graphs[:1] if not v.wrong}
@@ -73,14 +74,13 @@ def measured(name: str, verdicts: Verdicts) -> Applied:
     """Measure the graphs of a program that passed a check, and a call of it."""
     request, arguments = _asked(name)
     made = Parallelized(request.function, arguments, name)
-    return choose(prepared_for(request, arguments), request, verdicts, None, made)
+    return choose(Prepared(request, arguments), verdicts, None, made)
 
 
 def _asked(name: str) -> tuple[Request, Arguments]:
     torch.manual_seed(0)
     function, inputs = PROGRAMS[name]()
-    request = Request(0, function, inputs, {}, None, (), 1 << 30, name, False, "own", 0, 600.0)  # noqa: FBT003
-    return request, Arguments(inputs)
+    return Request(0, function, inputs, name=name), Arguments(inputs)
 
 
 def _row(report: Applied, noticed: int, drawn: int) -> dict[str, object]:

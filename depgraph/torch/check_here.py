@@ -22,13 +22,14 @@ from depgraph.torch.checking import Checker, rounded, varied
 from depgraph.torch.choose import guards_of
 from depgraph.torch.operator_log import OperatorLog
 from depgraph.torch.parallelized import Outputs
+from depgraph.torch.prepare import Prepared
 from depgraph.torch.rerun import Stage
 
 if TYPE_CHECKING:
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.bench import Result
     from depgraph.torch.parallel import Request
-    from depgraph.torch.prepare import Graph, Plain, Prepared
+    from depgraph.torch.prepare import Graph, Plain
 
 _MOST_CHECKED = 4  # graphs, the fastest first
 _VARIATIONS = 2
@@ -39,14 +40,12 @@ _NO_FASTER = 0.99
 
 def check_here(request: Request, arguments: Arguments) -> NoReturn:
     """Compare the graphs of a function with it, leave what was found, and end the process."""
-    from depgraph.torch.parallel import prepared_for
-
     stage = Stage.from_environment()
     stage.begins("warming up")
     try:
-        prepared = prepared_for(request, arguments)
+        prepared = Prepared(request, arguments)
         prepared.codes = stage.codes or {}
-        check = Check(prepared, request, stage)
+        check = Check(prepared, stage)
         found = check.run() if stage.modules is None else check.read_codes(stage.modules)
     except DepgraphError as error:
         found = Verdicts(refused=str(error))
@@ -59,9 +58,8 @@ def check_here(request: Request, arguments: Arguments) -> NoReturn:
 class Check:
     """One function and its graphs."""
 
-    def __init__(self, prepared: Prepared, request: Request, stage: Stage) -> None:
+    def __init__(self, prepared: Prepared, stage: Stage) -> None:
         self._prepared = prepared
-        self._request = request
         self._stage = stage
         self._verdicts = Verdicts()
         self.runs: Runs  # once `run` was called
@@ -122,9 +120,9 @@ class Check:
 
     def _inputs(self, base: Graph) -> list[list[Any]]:
         """Return the inputs to compare on: the example, those that were given, and variations."""
-        arguments = self._prepared.arguments
-        names = self._request.example_keywords
-        found = [arguments.fits(each, names) for each in self._request.check_inputs]
+        arguments, request = self._prepared.arguments, self._prepared.request
+        names = request.example_keywords
+        found = [arguments.fits(each, names) for each in request.check_inputs]
         found.insert(0, list(arguments.leaves))
         found += varied(
             arguments.leaves, arguments.buffers, base.program.captured, _VARIATIONS,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from depgraph.apply.verdicts import Verdicts
     from depgraph.mechanisms.predicted_time import PredictedTime
     from depgraph.torch.bindings import Bindings, Slot
-    from depgraph.torch.parallel import Request
     from depgraph.torch.parallelized import Parallelized
     from depgraph.torch.prepare import Graph, Plain, Prepared
 
@@ -45,10 +44,10 @@ class _Choice:
 
 
 def choose(
-    prepared: Prepared, request: Request, verdicts: Verdicts, store: Path | None, made: Parallelized
+    prepared: Prepared, verdicts: Verdicts, store: Path | None, made: Parallelized
 ) -> Applied:
     """Make a function ready to run as the fastest graph that a check has passed."""
-    notes = list(verdicts.notes)
+    request, notes = prepared.request, list(verdicts.notes)
     prepared.codes = verdicts.codes
     warm = prepared.warm_up(verdicts.may_change)
     plain = prepared.plainly()

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from depgraph.apply.captured import Captured
     from depgraph.torch.on_demand import OnDemand
     from depgraph.torch.parallelized import Parallelized
-    from depgraph.torch.prepare import Prepared
 
 _BEFORE_TIMES = 20
 _TRUST = "operators", "recording"
@@ -58,16 +57,16 @@ class Request:
 
     call: int  # which one, from 0
     function: Callable[..., Any]
-    example_inputs: Any
-    example_keywords: Mapping[str, Any]
-    recording: str | Path | None
-    check_inputs: Sequence[Any]
-    most_bytes: int
-    name: str
-    trusts_recording: bool
-    outputs: str
-    verify_every: int
-    time_limit: float
+    example_inputs: Any = None
+    example_keywords: Mapping[str, Any] = field(default_factory=dict)
+    recording: str | Path | None = None
+    check_inputs: Sequence[Any] = ()
+    most_bytes: int = 1 << 30
+    name: str = ""
+    trusts_recording: bool = False
+    outputs: str = "own"
+    verify_every: int = 0
+    time_limit: float = 600.0
     compiles: bool = False  # whether the function is compiled first
 
 
@@ -270,23 +269,13 @@ def _parallelize(request: Request) -> Parallelized:
     return made
 
 
-def prepared_for(request: Request, arguments: Any) -> Prepared:
-    """Return a function on its way to a graph."""
-    from depgraph.torch.compiling import compiled
-    from depgraph.torch.driver import Driver
-    from depgraph.torch.prepare import Prepared
-
-    function = request.function
-    if request.compiles:
-        function = compiled(function)
-    return Prepared(function, arguments, request.name, Driver(), request.most_bytes, request.call)
-
-
 def _record_here(request: Request, arguments: Any, folder: Path) -> None:
     """Run the captured nodes one after another, in the region that is recorded."""
     import torch
 
-    prepared = prepared_for(request, arguments)
+    from depgraph.torch.prepare import Prepared
+
+    prepared = Prepared(request, arguments)
     prepared.warm_up()
     program = prepared.captured(Layout())
     with prepared.bench.instantiated(program, chain(len(program.handles))) as executable:
@@ -306,14 +295,15 @@ def _record_here(request: Request, arguments: Any, folder: Path) -> None:
 def _make_ready(request: Request, arguments: Any, made: Parallelized) -> None:
     """Choose a graph, and let calls run it."""
     from depgraph.torch.choose import choose
+    from depgraph.torch.prepare import Prepared
 
     store = _store_of(request)
     verdicts = _verdicts(request, store)
     if verdicts.refused:
         raise ApplyError(verdicts.refused)
-    prepared = prepared_for(request, arguments)
+    prepared = Prepared(request, arguments)
     try:
-        made.report = choose(prepared, request, verdicts, store, made)
+        made.report = choose(prepared, verdicts, store, made)
     except BaseException:
         made.set_ready(None)
         prepared.abandon()

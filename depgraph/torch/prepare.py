@@ -19,7 +19,8 @@ from depgraph.errors import ApplyError
 from depgraph.torch.bench import Bench
 from depgraph.torch.bindings import find_bindings
 from depgraph.torch.capture import capture, capture_plainly, unnoticed
-from depgraph.torch.compiling import without_own_graphs
+from depgraph.torch.compiling import compiled, without_own_graphs
+from depgraph.torch.driver import Driver
 from depgraph.torch.lanes import Lanes
 from depgraph.torch.operator_log import parts_of
 from depgraph.torch.warm_up import warm_up
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.bindings import Bindings
     from depgraph.torch.capture import Program
-    from depgraph.torch.driver import Driver
     from depgraph.torch.executed import Executed
+    from depgraph.torch.parallel import Request
     from depgraph.torch.warm_up import Warm
 
 _WIDTHS = (2, 4, 8, 16, 32)
@@ -43,27 +44,18 @@ T = TypeVar("T")
 class Prepared:
     """A function on its way to a graph."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: Arguments,
-        name: str,
-        driver: Driver,
-        most_bytes: int,  # of memory that may be kept so that tensors do not share it
-        place: int = 0,  # which call of `depgraph.torch.parallelize` it is
-        codes: Mapping[str, KernelCode] | None = None,  # machine code of kernels
-    ) -> None:
-        self.function = function = without_own_graphs(function)
+    def __init__(self, request: Request, arguments: Arguments) -> None:
+        function = compiled(request.function) if request.compiles else request.function
+        self.request = request
+        self.function = without_own_graphs(function)
         self.arguments = arguments
-        self.name = name
-        self.driver = driver
+        self.name = request.name
+        self.driver = Driver()
         self.device = arguments.device or torch.device("cuda", torch.cuda.current_device())
-        self.codes = codes or {}
-        self.place = place
-        self._most_bytes = most_bytes
-        self.run = partial(arguments.call, function)
-        self.lanes = Lanes.acquire(self.device, driver)
-        self.bench = Bench(driver, self.device)
+        self.codes: Mapping[str, KernelCode] = {}  # machine code of kernels
+        self.run = partial(arguments.call, self.function)
+        self.lanes = Lanes.acquire(self.device, self.driver)
+        self.bench = Bench(self.driver, self.device)
         self._warm: Warm | None = None
         # whether the function may know that it is captured; None before the first capture
         self._may_notice: bool | None = None
@@ -129,7 +121,7 @@ class Prepared:
         program = self._unnoticed(
             lambda: capture(
                 self.run, self.lanes, self.driver, self.device, layout,
-                most_bytes=self._most_bytes, name=self.name, place=self.place,
+                most_bytes=self.request.most_bytes, name=self.name, place=self.request.call,
             )
         )  # fmt: skip
         program.gradients = self._gradients_now()
@@ -223,7 +215,7 @@ class Prepared:
         """Yield the ways to lay out memory that are worth trying, the plainest first."""
         yield Layout()
         known: list[Layout] = []
-        most = self._most_bytes // max(self._workspace_bytes, 1)
+        most = self.request.most_bytes // max(self._workspace_bytes, 1)
         for width in _WIDTHS:
             layout = Layout(plan.lanes(width))
             if 1 < layout.width <= most + 1 and layout not in known:

@@ -27,7 +27,6 @@ from depgraph.samples.models.rules import (
 from depgraph.torch import compiling, parallel
 from depgraph.torch.arguments import Arguments
 from depgraph.torch.bench import time_calls
-from depgraph.torch.driver import Driver
 from depgraph.torch.prepare import Prepared
 from depgraph.torch.rerun import call_to_check, run_again
 
@@ -158,8 +157,9 @@ class _Peers:
 
     def by_rule(self, rule: Callable[[int, Any], list[int]]) -> Callable[[], Any]:
         """Return a call of the captured kernels on the streams of a rule, memory used once."""
-        arguments, driver = Arguments(self._args, self._keywords), Driver()
-        mine = Prepared(self._function, arguments, self._name, driver, _MOST_BYTES)
+        arguments = Arguments(self._args, self._keywords)
+        asked = parallel.Request(0, self._function, most_bytes=_MOST_BYTES, name=self._name)
+        mine = Prepared(asked, arguments)
         mine.warm_up()
         plan = mine.graph().plan
         edges = operator_edges(plan.captured, plan.units)

@@ -46,9 +46,11 @@ def test_code_that_has_imported_what_it_asks_does_not_learn_of_a_capture(monkeyp
 def prepared(monkeypatch):
     monkeypatch.setattr("depgraph.torch.prepare.Lanes.acquire", lambda *_: None)
     monkeypatch.setattr("depgraph.torch.prepare.Bench", lambda *_: None)
+    monkeypatch.setattr("depgraph.torch.prepare.Driver", lambda: None)
     monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: True)
     arguments = Arguments(torch.zeros(2), gpu="cpu")
-    return Prepared(lambda x: x, arguments, "f", types.SimpleNamespace(), 0)
+    request = types.SimpleNamespace(function=lambda x: x, name="f", compiles=False)
+    return Prepared(request, arguments)
 
 
 def test_what_cannot_be_captured_unless_it_knows_is_captured_so_from_then_on(prepared):
