@@ -77,35 +77,24 @@ def described(tensor: Any) -> tuple[Any, ...]:
 
 def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
     """Return what tells whether objects have the classes and the `__dict__` that they have now."""
-    words: list[tuple[int, int]] = []
+    words = KeptWords()
     others: list[tuple[Any, type, Any]] = []
     for each in objects:
         mine = _attributes_of(each)
         try:
-            found = [(id(each) + _place_of([each], _class_of), id(type(each)))]
+            words.note(each, type(each))
             if mine is not None:
-                found.append((id(each) + _place_of([each], _dict_of), id(mine)))
+                words.note(each, mine)
         except LookupError:
             others.append((each, type(each), mine))
-        else:
-            words += found
+    are_words_as_then = words.as_then()
 
-    def are_others() -> bool:
-        return all(type(each) is cls and _attributes_of(each) is mine for each, cls, mine in others)
+    def are_as_then() -> bool:
+        return are_words_as_then() and all(
+            type(each) is cls and _attributes_of(each) is mine for each, cls, mine in others
+        )
 
-    kept = [(each, type(each), _attributes_of(each)) for each in objects]
-    try:
-        first_moved = comparisons().first_moved
-        addresses, values = np.array(words, dtype=np.int64).reshape(-1, 2).T.copy()
-        now = np.zeros(1, dtype=np.int64)
-        if first_moved(addresses, values, 0, now) < 0:
-            return lambda _kept=kept: (  # type: ignore[misc]
-                first_moved(addresses, values, 0, now) < 0 and (not others or are_others())
-            )
-    except Exception:  # noqa: BLE001, S110 - another PyTorch, Python or numba: Python can tell
-        pass
-    others = kept
-    return are_others
+    return are_as_then
 
 
 class KeptWords:
@@ -124,12 +113,15 @@ class KeptWords:
         self._kept += owner, value
         self._rows.append((address, item, word))
 
-    def note_value(self, owner: Any, key: str, value: Any) -> None:
-        """Note the word of an object that holds a value."""
-        place = _place_in(type(owner)).get(key)  # type: ignore[arg-type]
-        if place is None:  # it must be the only one that holds it
+    def note(self, owner: Any, value: Any, place: int | None = None) -> None:
+        """Note the word of an object that holds a value; without a place it is the only one."""
+        if place is None:
             place = _place_of([owner], lambda _: id(value))
         self._note(owner, value, place, id(value))
+
+    def note_value(self, owner: Any, key: str, value: Any) -> None:
+        """Note the word of an object that holds what it has under a name."""
+        self.note(owner, value, _place_in(type(owner)).get(key))  # type: ignore[arg-type]
 
     def note_item(self, owner: list[Any], item: int, value: Any) -> None:
         """Note what a list has in a place."""
@@ -166,18 +158,13 @@ def _probe(one: Any = None, *, two: Any = None) -> tuple[Any, Any]:
 @cache
 def _place_in(cls: type) -> dict[str, int]:
     """Return how many bytes into an object of a class of Python its attributes stand."""
-    made = {
-        property: property(lambda _: 0, lambda _, __: None, lambda _: None, "all differ"),
-        type(_probe): _probe,
-    }.get(cls)
-    return (
-        {}
-        if made is None
-        else {
-            key: _place_of([made], lambda made, key=key: id(getattr(made, key)))  # type: ignore[misc]
-            for key in WORDS[cls]
-        }
-    )
+    all_differ = property(lambda _: 0, lambda _, __: None, lambda _: None, "all differ")
+    if (made := {property: all_differ, FunctionType: _probe}.get(cls)) is None:
+        return {}
+    return {
+        key: _place_of([made], lambda made, key=key: id(getattr(made, key)))  # type: ignore[misc]
+        for key in WORDS[cls]
+    }
 
 
 @cache
@@ -287,10 +274,6 @@ def _attributes_of(thing: Any) -> dict[str, Any] | None:
 
 def _class_of(thing: Any) -> int:
     return id(type(thing))
-
-
-def _dict_of(thing: Any) -> int:
-    return id(thing.__dict__)
 
 
 def _compiled(tensors: Sequence[Any], addresses: Sequence[int]) -> Callable[[Words], bool]:
