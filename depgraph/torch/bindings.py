@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from depgraph.torch import values
 from depgraph.torch.executed import (
     Everything,
     EverythingRan,
@@ -33,23 +34,6 @@ from depgraph.torch.executed import (
     names_in,
 )
 from depgraph.torch.operator_log import OperatorLog, addresses_of
-from depgraph.torch.values import (
-    HOOKS_OF_TENSORS,
-    NOTHING,
-    OF_COMPILER,
-    SIMPLE,
-    attribute_of,
-    bytes_in,
-    copy_of,
-    count_of,
-    hooks_on,
-    is_simple,
-    item_of,
-    items_of,
-    iterated,
-    size_of,
-    state_of_generator,
-)
 
 ITEM, ATTRIBUTE, CALLED, EMPTY = "item", "attribute", "called", "empty"
 _MAPPINGS = dict, types.MappingProxyType
@@ -106,11 +90,11 @@ class Slot:
     def now(self) -> Any:
         """Return what the slot holds now; raise LookupError, AttributeError or ValueError."""
         if self.kind == ITEM:
-            return item_of(self.owner, self.key)
+            return values.item_of(self.owner, self.key)
         if self.kind == CALLED:
             return getattr(self.owner, self.key)()
         if self.kind == EMPTY:
-            return attribute_of(self.owner, self.key)
+            return values.attribute_of(self.owner, self.key)
         return getattr(self.owner, self.key) if self.kind == ATTRIBUTE else self.value
 
 
@@ -144,10 +128,10 @@ class Bindings:
             found.setdefault(slot.path, []).append(_held(slot.value))
         for _, kept, path in self.contents:
             if not isinstance(kept, (list, deque)):  # their items have slots
-                found.setdefault(path, []).append(bytes_in(kept))
+                found.setdefault(path, []).append(values.bytes_in(kept))
         for owner, _, path, is_needed in self.sizes:
             if is_needed and isinstance(owner, dict):
-                found.setdefault(path, []).append([*map(_held, iterated(owner))])
+                found.setdefault(path, []).append([*map(_held, values.iterated(owner))])
         return found
 
 
@@ -155,11 +139,11 @@ def _held(value: Any) -> Any:
     """Return the identity and memory of a tensor, a simple value, else a type."""
     if isinstance(value, torch.Tensor):
         return id(value), addresses_of(value)
-    if isinstance(value, SIMPLE):
+    if isinstance(value, values.SIMPLE):
         return type(value), value
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return type(value), len(value)
-    return type(value), state_of_generator(value)
+    return type(value), values.state_of_generator(value)
 
 
 def of_several_processes(bindings: Bindings) -> str:
@@ -221,18 +205,18 @@ def _take_sizes(
     owner: Any, path: str, executed: Executed, found: Bindings, *, is_read: bool
 ) -> None:
     """Take the sizes of what an object holds, its hooks, and what has no slots of its own."""
-    if hooks := hooks_on(owner):
+    if hooks := values.hooks_on(owner):
         found.hooks.append((owner, hooks, path))
     if isinstance(owner, torch.nn.Module):
         for held in held_by(owner):
             found.sizes.append((held, len(held), path, isinstance(owner, _ITERATED)))
     if isinstance(owner, (*_MAPPINGS, list)):
-        if count_of(owner) <= _MOST_ITEMS:
-            found.sizes.append((owner, count_of(owner), path, is_read))
+        if values.count_of(owner) <= _MOST_ITEMS:
+            found.sizes.append((owner, values.count_of(owner), path, is_read))
         elif is_read and path.rpartition(".")[2] in executed.names:
             found.too_large = path
-    elif is_read and (kept := copy_of(owner)) is not None:
-        if size_of(kept) <= _MOST_BYTES:
+    elif is_read and (kept := values.copy_of(owner)) is not None:
+        if values.size_of(kept) <= _MOST_BYTES:
             found.contents.append((owner, kept, path))
         else:
             found.too_large = path
@@ -257,10 +241,10 @@ def _read_by(
 
 
 def _is_leaf(value: Any) -> bool:
-    if value is NOTHING:
+    if value is values.NOTHING:
         return True
-    if isinstance(value, SIMPLE):  # but for those of the user's, which may have attributes
-        return type(value) in SIMPLE or is_library(type(value).__module__)
+    if isinstance(value, values.SIMPLE):  # but for those of the user's, which may have attributes
+        return type(value) in values.SIMPLE or is_library(type(value).__module__)
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         return True
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
@@ -287,23 +271,23 @@ def _slots_of(  # noqa: C901, PLR0912
     elif isinstance(owner, torch.Tensor):
         if owner.is_leaf and owner.requires_grad:
             yield (owner, ATTRIBUTE, "grad", owner.grad, f"{path}.grad", False)
-        for name in HOOKS_OF_TENSORS:
+        for name in values.HOOKS_OF_TENSORS:
             for key, hook in (getattr(owner, name, None) or {}).items():
                 yield (getattr(owner, name), ITEM, key, hook, f"{path}'s hook", True)
     elif isinstance(owner, _MAPPINGS):
-        if count_of(owner) <= _MOST_ITEMS:
-            for key, value in items_of(owner):
+        if values.count_of(owner) <= _MOST_ITEMS:
+            for key, value in values.items_of(owner):
                 yield (owner, ITEM, key, value, f"{path}[{_shown(key)}]", False)
     elif isinstance(owner, (list, tuple)):
-        if count_of(owner) <= _MOST_ITEMS:
+        if values.count_of(owner) <= _MOST_ITEMS:
             kind = ITEM if isinstance(owner, list) else ""
-            for place, value in items_of(owner):
+            for place, value in values.items_of(owner):
                 yield (owner, kind, place, value, f"{path}[{place}]", False)
     elif isinstance(owner, np.ndarray) and owner.dtype == object:
         for value in islice(owner.flat, _MOST_ITEMS):
             yield (owner, "", None, value, f"{path}[...]", False)
     elif isinstance(owner, (set, frozenset, deque)):
-        for _, value in islice(items_of(owner), _MOST_ITEMS):
+        for _, value in islice(values.items_of(owner), _MOST_ITEMS):
             yield (owner, "", None, value, f"{path}[...]", False)
     elif isinstance(owner, ContextVar):
         with suppress(LookupError):
@@ -335,8 +319,9 @@ def _of_function(  # noqa: C901
     if executed.ran(function):
         yield (function, ATTRIBUTE, "__code__", code, path, True)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        bound = attribute_of(cell, "cell_contents")
-        yield (cell, EMPTY if bound is NOTHING else ATTRIBUTE, "cell_contents", bound, name, True)
+        bound = values.attribute_of(cell, "cell_contents")
+        kind = EMPTY if bound is values.NOTHING else ATTRIBUTE
+        yield (cell, kind, "cell_contents", bound, name, True)
     names = function.__globals__
     for name in sorted(globals_in(code) & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
@@ -378,7 +363,7 @@ def _of_namespace(
         is_wanted = key in wanted and not key.startswith("__")
         is_open = is_searched or isinstance(executed, EverythingRan)
         if isinstance(owner, types.ModuleType) and is_open:
-            is_wanted = is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
+            is_wanted = values.is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
         if not is_wanted and not executed.ran(function):
             continue
         if hasattr(type(value), "__get__") and not isinstance(value, _AS_ATTRIBUTES):
@@ -393,20 +378,20 @@ def _of_namespace(
 def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found]:
     cls = type(owner)
     is_module = isinstance(owner, torch.nn.Module)
-    unread = OF_COMPILER if is_module else frozenset()
+    unread = values.OF_COMPILER if is_module else frozenset()
     mine = getattr(owner, "__dict__", None)
     for key, value in list(mine.items()) if isinstance(mine, dict) else ():
         if is_module and (key in OF_MODULES or "_hooks" in key):
             between = "" if key in OF_MODULES else f"{key} "
             for name, each in (value or {}).items():
                 yield (value, ITEM, name, each, f"{path}.{between}{name}", True)
-        elif key not in unread and (not is_simple(value) or key in wanted):
+        elif key not in unread and (not values.is_simple(value) or key in wanted):
             yield (mine, ITEM, key, value, f"{path}.{key}", key in wanted)
     for each in cls.__mro__:
         for key, value in vars(each).items():
             if isinstance(value, types.MemberDescriptorType):
-                there = attribute_of(owner, key)
-                kind = EMPTY if there is NOTHING else ATTRIBUTE
+                there = values.attribute_of(owner, key)
+                kind = EMPTY if there is values.NOTHING else ATTRIBUTE
                 yield (owner, kind, key, there, f"{path}.{key}", key in wanted)
     yield from _classes_of(owner, cls.__mro__)
     if cls is _CACHE:  # what else holds objects out of sight may hold others next time

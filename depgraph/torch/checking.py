@@ -13,16 +13,8 @@ import torch
 
 from depgraph.apply.order import adversarial_orders, chain, masks_of, reduced
 from depgraph.apply.verdicts import Verdict
+from depgraph.torch import bench
 from depgraph.torch.arguments import own_copy
-from depgraph.torch.bench import (
-    begin_with,
-    copied,
-    first_difference,
-    not_close,
-    other_changes,
-    spread_of,
-    wider,
-)
 
 if TYPE_CHECKING:
     from depgraph.apply.captured import Call, Captured
@@ -175,7 +167,7 @@ def rounded(leaf: Any, times: int = 1) -> Any:
 def _unlike_function(
     begun: Sequence[Result], mine: Sequence[Result], its: Sequence[Result], slack: Any
 ) -> str:
-    return not_close(mine, its, slack) or other_changes(begun, mine, its, slack)
+    return bench.not_close(mine, its, slack) or bench.other_changes(begun, mine, its, slack)
 
 
 class Checker:
@@ -209,7 +201,7 @@ class Checker:
             self.spread = self._spread(made, self._wanted, _LEFT_THERE[1:])
             if self.varies:  # by how much, three runs do not show
                 more = self._spread(made, self._wanted, _MORE_RUNS * _LEFT_THERE)
-                self.spread = [*map(wider, self.spread, more)]
+                self.spread = [*map(bench.wider, self.spread, more)]
 
     @property
     def varies(self) -> bool:
@@ -231,7 +223,7 @@ class Checker:
         for place, (mine, its, slack) in enumerate(zip(found, function, spread, strict=True)):
             wrong = _unlike_function(begun[place], mine, its, slack)
             if wrong and (more := rounding(place, slack)) is not None:
-                wrong = _unlike_function(begun[place], mine, its, wider(slack, more))
+                wrong = _unlike_function(begun[place], mine, its, bench.wider(slack, more))
             if wrong:
                 return f"call {place}: {wrong}"
         return ""
@@ -278,7 +270,7 @@ class Checker:
         spread: list[Any] = [None] * len(first)
         for value in values:
             for place, found in enumerate(self._run(made, value, like=like)):
-                spread[place] = wider(spread[place], spread_of([first[place], found]))
+                spread[place] = bench.wider(spread[place], bench.spread_of([first[place], found]))
         return spread
 
     def _run(
@@ -293,16 +285,16 @@ class Checker:
         self._restore()
         for place, call in enumerate(self._calls[:most]):
             if like and place:
-                begin_with(self._state, like[place - 1])
+                bench.begin_with(self._state, like[place - 1])
             call()
             if begun is not None:
-                begun.append(copied(self._state))
+                begun.append(bench.copied(self._state))
             self._fill(value)
             self._launch(made)
-            yield copied(self._results())
+            yield bench.copied(self._results())
 
     def _wrong(self, made: Any, value: int, most: int | None = None) -> str:
         for place, found in enumerate(self._run(made, value, most)):
-            if wrong := first_difference(found, self._wanted[place], self.spread[place]):
+            if wrong := bench.first_difference(found, self._wanted[place], self.spread[place]):
                 return f"call {place}: {wrong}"
         return ""

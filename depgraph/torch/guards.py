@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
+from depgraph.torch import values
 from depgraph.torch.bindings import CALLED, EMPTY, ITEM, OF_MODULES, held_by, leading_to
 from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import (
@@ -32,27 +33,13 @@ from depgraph.torch.namespaces import (
 )
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import KeptWords, Versions, described, objects_as_now, tensors_as_now
-from depgraph.torch.values import (
-    OF_COMPILER,
-    SIMPLE,
-    attribute_of,
-    container_of,
-    count_of,
-    hooks_on,
-    is_as_it_was,
-    is_equal_tensor,
-    is_simple,
-    is_strided,
-    is_the_same,
-    item_of,
-)
 
 if TYPE_CHECKING:
     from depgraph.torch.bindings import Bindings, Slot
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
 _NO_OBJECTS = (
-    *SIMPLE, MethodType, CodeType, type, dict, list, tuple, set, frozenset, object,
+    *values.SIMPLE, MethodType, CodeType, type, dict, list, tuple, set, frozenset, object,
 )  # fmt: skip
 _WITH_ATTRIBUTES = FunctionType, ModuleType
 _GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
@@ -144,7 +131,7 @@ class _Check:
         now, then = self.slot.now(), self.slot.value
         if isinstance(then, torch.Tensor):
             return now is then and bool(_described(now) == self.described)
-        return is_the_same(now, then)
+        return values.is_the_same(now, then)
 
 
 class Guards:
@@ -190,7 +177,9 @@ class Guards:
                 return steps
             if slot.is_named or not looked_through.isdisjoint({id(slot.value), id(slot.owner)}):
                 return True
-            return not is_tensor and (is_simple(slot.value) or isinstance(slot.value, _CALLABLE))
+            return not is_tensor and (
+                values.is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
+            )
 
         chosen = [slot for slot in leading_to(bindings, is_wanted) if not ignored(slot)]
         slots = [slot for slot in chosen if slot.kind]
@@ -269,7 +258,7 @@ class Guards:
             changed = zip(_SETTINGS, now, self._settings, strict=True)
             return next(f"{name}: {a}, not {b}" for name, a, b in changed if a != b)
         for tensor, then, path in self._host:
-            if not is_equal_tensor(tensor, then):
+            if not values.is_equal_tensor(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
         try:
             is_hooked = RemovableHandle.next_id != self._hooks
@@ -310,10 +299,10 @@ class Guards:
             if reason := names.changed():
                 return reason
         for owner, size, path, _ in self._sizes:
-            if count_of(owner) != size:
-                return f"{path} has {count_of(owner)} items, not {size}"
+            if values.count_of(owner) != size:
+                return f"{path} has {values.count_of(owner)} items, not {size}"
         for owner, copy, path in self._contents:
-            if not is_as_it_was(owner, copy):
+            if not values.is_as_it_was(owner, copy):
                 return f"what {path} holds was changed"
         return self._other_hooks()
 
@@ -321,7 +310,7 @@ class Guards:
         """Say what has other hooks."""
         registered = RemovableHandle.next_id
         for owner, hooks, path in self._hooked:
-            if hooks_on(owner) != hooks:
+            if values.hooks_on(owner) != hooks:
                 return f"{path} has other hooks"
         if _hooks_of_all() != self._of_all:
             return "every module has other hooks"
@@ -338,7 +327,7 @@ class Guards:
                 look.test_slot(slot, check.place)
             if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = slot.value
-                if not is_strided(slot.value):
+                if not values.is_strided(slot.value):
                     look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
         for owner, size, _, _ in self._sizes:
             look.test_size(owner, size)
@@ -349,8 +338,8 @@ class Guards:
             look.test_bases(cls, bases)
         for owner, copy, _ in self._contents:
             look.test_content(owner, copy)
-        as_now = self._are_objects_as_then, tensors_as_now([*filter(is_strided, tensors.values())])
-        for each in as_now:
+        strided = [*filter(values.is_strided, tensors.values())]
+        for each in (self._are_objects_as_then, tensors_as_now(strided)):
             look.test(f"{look.name_of(each)}()")
         self._fast = look.function()
         self._versions = Versions(self._namespaces)
@@ -379,7 +368,7 @@ class _Look:
         """Test how many items a container has; versions tell of dictionaries."""
         if type(owner) is dict:
             return
-        if type(owner).__len__ is container_of(owner).__len__:
+        if type(owner).__len__ is values.container_of(owner).__len__:
             self.test_count(owner, size)
         else:
             self.test(f"count_of({self.name_of(owner)}) == {size}")
@@ -416,7 +405,7 @@ class _Look:
     def test_slot(self, slot: Slot, place: str) -> None:
         """Test whether a slot holds what it held."""
         # What an object of C tells is another number each time, but for those that there are once.
-        is_told = slot.kind != ITEM and is_simple(slot.value)
+        is_told = slot.kind != ITEM and values.is_simple(slot.value)
         with suppress(LookupError):
             if place == IN_LIST:
                 self._words.note_item(slot.owner, slot.key, slot.value)
@@ -445,13 +434,13 @@ class _Look:
             "counted": [owner for owner, _ in self._counted],
             "sizes": [size for _, size in self._counted],
             "are_words_as_then": self._words.as_then(),
-            "same": is_the_same,
+            "same": values.is_the_same,
             "is_": is_,
-            "has": is_as_it_was,
+            "has": values.is_as_it_was,
             "addresses_of": addresses_of,
-            "count_of": count_of,
-            "item_of": item_of,
-            "attribute_of": attribute_of,
+            "count_of": values.count_of,
+            "item_of": values.item_of,
+            "attribute_of": values.attribute_of,
         }
         tests = "\n        and ".join(
             ["are_words_as_then()", "[*map(len, counted)] == sizes", *self._tests]
@@ -501,7 +490,7 @@ def _namespaces(
     for each in objects:
         if type(mine := getattr(each, "__dict__", None)) is dict:
             path = each.__name__ if isinstance(each, _WITH_ATTRIBUTES) else type(each).__qualname__
-            unread = OF_COMPILER if isinstance(each, torch.nn.Module) else frozenset()
+            unread = values.OF_COMPILER if isinstance(each, torch.nn.Module) else frozenset()
             found.note_object(mine, bindings.read_of(type(each)), path, unread)
     classes = {torch.Tensor, *(type(each) for each in objects)}
     classes |= {each for each in things if isinstance(each, type)}
@@ -514,7 +503,7 @@ def _namespaces(
 
 def _described(tensor: Any) -> Any:
     """Return where a tensor lies, and what decides what operators do with it."""
-    return described(tensor) if is_strided(tensor) else addresses_of(tensor)
+    return described(tensor) if values.is_strided(tensor) else addresses_of(tensor)
 
 
 def _address_of_array(owner: Any) -> int:

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from depgraph.footprint.footprints import join_footprints
 from depgraph.parsers.recording import archive
 from depgraph.parsers.recording.allocations import OF_A_MODULE
-from depgraph.parsers.recording.sectors_jit import (
-    IS_PAGE,
-    IS_WRITTEN,
-    PAGE_BYTES,
-    SECTOR_BYTES,
-    rows_at,
-    runs_of,
-)
+from depgraph.parsers.recording.sectors_jit import rows_at, runs_of, spans_of
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
 from depgraph.system.arrays import distinct
 from depgraph.trace.records import WRITE
@@ -229,7 +222,7 @@ class Aliases:
 
     def hold_any_of(self, rows: NDArray[Any]) -> bool:
         """Tell whether blocks touch any of it, by their sectors and pages."""
-        start, end = _spans(rows["number"])
+        start, end = spans_of(rows["number"])
         place = np.searchsorted(self._start, end - np.uint64(1), "right") - 1
         is_behind = place >= 0
         return bool((start[is_behind] < self._end[place[is_behind]]).any())
@@ -257,13 +250,7 @@ class OrdinaryMemory:
 
     def _holds_whole(self, number: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Tell which sectors and pages lie in it from their first to their last byte."""
-        start, end = _spans(number)
+        start, end = spans_of(number)
         place = np.searchsorted(self._start, start, "right")
         found: NDArray[np.bool_] = end <= np.append(np.uint64(0), self._end)[place]
         return found
-
-
-def _spans(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-    start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
-    return start, start + size

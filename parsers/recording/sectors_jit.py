@@ -80,6 +80,13 @@ def ranges_of_masks(masks, first, row, kind, start, end):
     return len(masks.row), n
 
 
+def spans_of(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return where sectors and pages begin and end."""
+    size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+    start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
+    return start, start + size
+
+
 def rows_at(rows: NDArray[Any], places: NDArray[np.integer[Any]]) -> NDArray[Any]:
     """Return rows of a table of a recording, which NumPy itself copies field by field."""
     words = rows.view(np.uint64).reshape(len(rows), rows.itemsize // 8)

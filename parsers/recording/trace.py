@@ -14,17 +14,9 @@ from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
-from depgraph.parsers.recording import tensor_maps
+from depgraph.parsers.recording import sectors_jit, tensor_maps
 from depgraph.parsers.recording.archive import MARK, TABLES, Archive
 from depgraph.parsers.recording.events import Launched, RecordedEvents
-from depgraph.parsers.recording.sectors_jit import (
-    IS_PAGE,
-    IS_WRITTEN,
-    PAGE_BYTES,
-    SECTOR_BYTES,
-    rows_at,
-    runs_of,
-)
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
 from depgraph.system.arrays import distinct
@@ -166,7 +158,7 @@ def read_touches(
         row_of[these] = _places(sectors["block"][these], all_blocks)
         here = np.bincount(row_of[these], sectors["accesses"][these], n_rows)
         accesses += here.astype(np.int64)
-    runs = (join_footprints(*run, n_rows) for run in runs_of(sectors, row_of, at_once))
+    runs = (join_footprints(*run, n_rows) for run in sectors_jit.runs_of(sectors, row_of, at_once))
     pieces = chain(runs, _of_loads(loaded, all_blocks, at_once))
     ranges = _joined(pieces, n_rows, first_row, overflow)
     x_size, y_size, _ = launch.grid
@@ -191,10 +183,10 @@ def _places(blocks: NDArray[np.integer[Any]], among: NDArray[np.int64]) -> NDArr
 
 
 def _last_address(number: NDArray[np.uint64]) -> int:
-    is_page = number >= IS_PAGE
+    is_page = number >= sectors_jit.IS_PAGE
     sector = int(number[~is_page].max(initial=0))
-    page = int((number[is_page] & ~(IS_PAGE | IS_WRITTEN)).max(initial=0))
-    return max(sector * SECTOR_BYTES, page * PAGE_BYTES)
+    page = int((number[is_page] & ~(sectors_jit.IS_PAGE | sectors_jit.IS_WRITTEN)).max(initial=0))
+    return max(sector * sectors_jit.SECTOR_BYTES, page * sectors_jit.PAGE_BYTES)
 
 
 def _joined(
@@ -260,7 +252,7 @@ def _loaded(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> tupl
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         rows = np.flatnonzero(tiles["map"] == at)
-        loads = rows_at(tiles, rows)
+        loads = sectors_jit.rows_at(tiles, rows)
         mode = _IM2COL if isinstance(tensor, tensor_maps.PixelMap) else _TILED
         if tensor is None or (loads["mode"] != mode).any():
             return _Loaded([], []), _NOT_UNDERSTOOD
