@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from depgraph.apply.captured import EMPTY, KERNEL
@@ -101,11 +102,10 @@ class Plan:
         return self._reduced_without(())
 
     def _reduced_without(self, reasons: Collection[str]) -> list[Edge]:
-        masks = [
-            _union(mask for reason, mask in each.items() if reason not in reasons)
-            for each in self.before
-        ]
-        return reduced(masks)[0]
+        kept = (
+            (mask for reason, mask in each.items() if reason not in reasons) for each in self.before
+        )
+        return reduced([reduce(or_, masks, 0) for masks in kept])[0]
 
     def node_edges(self, between_units: Sequence[Edge]) -> tuple[Edge, ...]:
         """Return edges between nodes: those between units, and those inside."""
@@ -184,13 +184,6 @@ class Plan:
         return self.captured.label_of(self.captured.nodes[self.units[unit].first])
 
 
-def _union(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found
-
-
 def make_plan(
     captured: Captured,
     weights: Sequence[float] | None = None,  # microseconds of each node
@@ -214,7 +207,7 @@ def _as_recorded(
 ) -> tuple[list[Unit], list[dict[str, int]]]:
     """Put recorded dependences in the place of possible ones between nodes that were recorded."""
     unit_of = [place for place, unit in enumerate(units) for _ in range(unit.first, unit.end)]
-    unseen = _union(1 << unit_of[node] for node in recorded.unseen)
+    unseen = reduce(or_, (1 << unit_of[node] for node in recorded.unseen), 0)
     units = [
         unit if unseen >> place & 1 else replace(unit, fixed="") for place, unit in enumerate(units)
     ]

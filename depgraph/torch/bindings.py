@@ -25,7 +25,6 @@ import torch
 from depgraph.torch import values
 from depgraph.torch.executed import (
     Everything,
-    EverythingRan,
     Executed,
     function_in,
     globals_in,
@@ -37,6 +36,7 @@ from depgraph.torch.operator_log import OperatorLog, addresses_of
 
 ITEM, ATTRIBUTE, CALLED, EMPTY = "item", "attribute", "called", "empty"
 _MAPPINGS = dict, types.MappingProxyType
+_HOLDING = *_MAPPINGS, list, tuple, set, frozenset, deque
 _CACHE = type(functools.lru_cache(len))
 OF_MODULES = "_modules", "_parameters", "_buffers"
 # A slot's first fields, and whether its name was read.
@@ -161,7 +161,7 @@ def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bi
     found = Bindings(roots=tuple(roots.values()))
     known: set[int] = set()
     waiting = deque((path, owner, True) for path, owner in roots.items())
-    _go_through(waiting, executed or EverythingRan(), found, known)
+    _go_through(waiting, executed or Executed(takes_all=True), found, known)
     if executed is not None:
         own = executed.own()
         found.codes, found.names = executed.codes(), executed.names
@@ -188,17 +188,13 @@ def _go_through(
         ):
             found.slots.append(Slot(owner_, kind, key, value, where, owner, is_named))
             # An item is read if what holds it is; a name if some code has it.
-            waiting.append((where, value, is_named or (is_read and _is_container(owner))))
+            waiting.append((where, value, is_named or (is_read and isinstance(owner, _HOLDING))))
         _take_sizes(owner, path, executed, found, is_read=is_read)
 
 
 def held_by(module: Any) -> list[dict[str, Any]]:
     """Return the sub-modules, parameters and buffers of a module, by name."""
     return [vars(module).get(key, {}) for key in OF_MODULES]
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, (*_MAPPINGS, list, tuple, set, frozenset, deque))
 
 
 def _take_sizes(
@@ -361,8 +357,7 @@ def _of_namespace(
         if not isinstance(key, str):
             continue
         is_wanted = key in wanted and not key.startswith("__")
-        is_open = is_searched or isinstance(executed, EverythingRan)
-        if isinstance(owner, types.ModuleType) and is_open:
+        if isinstance(owner, types.ModuleType) and (is_searched or executed.takes_all):
             is_wanted = values.is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
         if not is_wanted and not executed.ran(function):
             continue

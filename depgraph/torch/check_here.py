@@ -23,7 +23,7 @@ from depgraph.torch.choose import guards_of
 from depgraph.torch.operator_log import OperatorLog
 from depgraph.torch.parallelized import Outputs
 from depgraph.torch.prepare import Prepared
-from depgraph.torch.rerun import Stage
+from depgraph.torch.rerun import FUNCTION, GRAPH, Stage
 
 if TYPE_CHECKING:
     from depgraph.torch.arguments import Arguments
@@ -82,7 +82,7 @@ class Check:
         prepared.warm.saved.add_all(tensor for _, tensor in written)
         self.runs = runs = Runs(prepared, plain, prepared.outside(written), self._inputs(base))
         function = runs.of_function(self._stage)
-        self._stage.begins(f"the graph {PLAIN!r}")
+        self._stage.begins(f"{GRAPH}{PLAIN!r}")
         checker = runs.checker(base)
         verdicts.inputs = len(runs.inputs)
         verdicts.varies = checker.varies
@@ -91,7 +91,7 @@ class Check:
             raise ApplyError(message, self._what_differs(base))
         best = self._fastest(plain, base)
         for graph in prepared.graphs(base, best.__contains__):
-            self._stage.runs_graph(graph.name)
+            self._stage.begins(GRAPH + graph.name)
             blank = Verdict(graph.name, graph.fingerprint, best[graph.name])
             verdicts.graphs.append(runs.checker(graph).check(graph.edges, blank))
         return verdicts
@@ -135,7 +135,7 @@ class Check:
         prepared = self._prepared
         found: dict[str, float] = {}
         for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
-            self._stage.runs_graph(graph.name)
+            self._stage.begins(GRAPH + graph.name)
             before, after = prepared.interleaved_times(plain, graph)
             if after < _NO_FASTER * before:
                 found[graph.name] = after
@@ -185,7 +185,7 @@ class Runs:
         prepared = self._prepared
         prepared.undo()
         found = []
-        stage.runs_function()
+        stage.begins(FUNCTION)
         for leaves in self.inputs:
             if self._draws:
                 prepared.undo()

@@ -24,7 +24,8 @@ _DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
 class Executed:
     """The code of Python functions that ran, and the names that they read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_all: bool = False) -> None:
+        self.takes_all = takes_all  # every name for one that was read, every function for one run
         self._globals_of: dict[types.CodeType, dict[str, Any]] = {}
         self._of_class: dict[type, Container[str]] = {}
         self._names: frozenset[str] = frozenset()
@@ -97,7 +98,7 @@ class Executed:
     def names(self) -> Container[str]:
         """What functions read that are of no library."""
         self._count()
-        return self._names
+        return Everything() if self.takes_all else self._names
 
     @property
     def searched(self) -> Container[str]:
@@ -107,7 +108,7 @@ class Executed:
 
     def may_have_run(self, function: Any) -> bool:
         """Tell whether a function was called, for all that is known."""
-        return self.ran(function)
+        return self.takes_all or self.ran(function)
 
     def ran(self, function: Any) -> bool:
         """Tell whether a function was seen to be called."""
@@ -115,6 +116,8 @@ class Executed:
 
     def read_of(self, cls: type) -> Container[str]:
         """Return the names that the methods of a class have read."""
+        if self.takes_all:
+            return Everything()
         self._count()
         names = self._attributes
         if cls not in self._of_class:
@@ -210,25 +213,6 @@ class Everything:
 
     def __contains__(self, name: object) -> bool:
         return True
-
-
-class EverythingRan(Executed):
-    """Takes every name for one that was read, and every function for one that ran."""
-
-    def may_have_run(self, function: Any) -> bool:
-        """Say that it was."""
-        del function
-        return True
-
-    @property
-    def names(self) -> Container[str]:
-        """All names."""
-        return Everything()
-
-    def read_of(self, cls: type) -> Container[str]:
-        """Return all names."""
-        del cls
-        return Everything()
 
 
 def is_library(module: object) -> bool:

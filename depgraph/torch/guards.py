@@ -194,7 +194,7 @@ class Guards:
         ]
         in_slots = [each for slot in chosen for each in (slot.of, slot.value)]
         objects = _objects_of((*bindings.roots, *in_slots))
-        classes = {*map(type, objects), *map(type, in_slots), *filter(_is_class, in_slots)}
+        classes = {*map(type, [*objects, *in_slots]), *filter(_is_class, in_slots)}
         self._bases = {cls: cls.__mro__ for cls in classes if not is_library(cls.__module__)}
         # What is not asked for its attributes must be what it was.
         looked_up = {id(c.slot.owner): c.slot.owner for c in self._checks if c.place != ASKED}
@@ -455,10 +455,6 @@ def _is_class(thing: Any) -> bool:
     return isinstance(thing, type)
 
 
-def _is_in_dictionary(slot: Slot) -> bool:
-    return slot.kind == ITEM and type(slot.owner) is dict
-
-
 def _objects_of(things: Sequence[Any]) -> list[Any]:
     """Return the objects whose classes and attributes count."""
     found = {id(each): each for each in things}
@@ -477,7 +473,7 @@ def _namespaces(
     sizes: Sequence[tuple[Any, int, str, bool]],
 ) -> list[Names]:
     """Return what dictionaries must hold: of objects, their classes, modules, and others."""
-    for slot in filter(_is_in_dictionary, slots):
+    for slot in slots:
         for key in OF_MODULES if isinstance(slot.of, torch.nn.Module) else ():
             if vars(slot.of).get(key) is slot.owner:
                 found.of(vars(slot.of)).note(key, slot.path)

@@ -14,20 +14,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from depgraph.apply import recorded
 from depgraph.apply.applied import write_applied
 from depgraph.apply.captured import write_captures
 from depgraph.apply.order import chain
 from depgraph.apply.plan import Layout
-from depgraph.apply.recorded import (
-    APPLY_MEMORY,
-    APPLY_REPORT,
-    APPLY_STORE,
-    RECORD_CALL,
-    captures_left,
-    is_patched,
-    recording_folder,
-    store_of_call,
-)
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import ApplyError, DepgraphError, OutputError
 from depgraph.system.workers import parse_size
@@ -152,7 +143,7 @@ def parallelize(
     >>> model = parallelize(model)  # at the first call  # doctest: +SKIP
     """
     with _ended_under_commands():
-        memory = os.environ.get(APPLY_MEMORY) or max_extra_memory
+        memory = os.environ.get(recorded.APPLY_MEMORY) or max_extra_memory
         most_bytes = memory if isinstance(memory, int) else parse_size(memory, least=0)
         _check_choice("trust", trust, _TRUST)
         _check_choice("outputs", outputs, _OUTPUTS)
@@ -211,7 +202,7 @@ def _ended_under_commands() -> Iterator[None]:
     try:
         yield
     except DepgraphError as error:
-        if APPLY_STORE in os.environ or recording_folder() is not None:
+        if recorded.APPLY_STORE in os.environ or recorded.recording_folder() is not None:
             sys.exit(f"depgraph: {error}")
         raise
 
@@ -249,7 +240,7 @@ def _parallelize(request: Request) -> Parallelized:
         request.function, arguments, request.name,
         outputs=request.outputs, verify_every=request.verify_every,
     )  # fmt: skip
-    folder, wanted = recording_folder(), os.environ.get(RECORD_CALL)
+    folder, wanted = recorded.recording_folder(), os.environ.get(recorded.RECORD_CALL)
     checked = call_to_check()
     if (folder is not None and wanted not in {None, str(request.call)}) or (
         checked is not None and checked != request.call
@@ -279,13 +270,13 @@ def _record_here(request: Request, arguments: Any, folder: Path) -> None:
     prepared.warm_up()
     program = prepared.captured(Layout())
     with prepared.bench.instantiated(program, chain(len(program.handles))) as executable:
-        if not is_patched():  # times are to be those of a program that is warm
+        if not recorded.is_patched():  # times are to be those of a program that is warm
             for _ in range(_BEFORE_TIMES):
                 prepared.undo()
                 prepared.bench.launch(executable, request.name)
         prepared.undo()
         _recorded.append(program.captured)
-        write_captures(captures_left(folder, os.getpid()), _recorded)
+        write_captures(recorded.captures_left(folder, os.getpid()), _recorded)
         torch.cuda.cudart().cudaProfilerStart()
         prepared.bench.launch(executable, request.name)
         torch.cuda.cudart().cudaProfilerStop()
@@ -309,19 +300,19 @@ def _make_ready(request: Request, arguments: Any, made: Parallelized) -> None:
         prepared.abandon()
         raise
     _found.append(made.report)
-    if APPLY_REPORT in os.environ:
-        folder = Path(os.environ[APPLY_REPORT])
+    if recorded.APPLY_REPORT in os.environ:
+        folder = Path(os.environ[recorded.APPLY_REPORT])
         write_applied(folder / f"applied-{os.getpid()}.json", _found)
 
 
 def _store_of(request: Request) -> Path | None:
     """Return the store that `depgraph apply` or the call names; record it if it is not there."""
-    named = os.environ.get(APPLY_STORE) or request.recording
+    named = os.environ.get(recorded.APPLY_STORE) or request.recording
     if named is None:
         if request.trusts_recording:
             raise ApplyError('trust="recording" needs a recording', "give recording=, a store")
         return None
-    store = store_of_call(named, request.call, _used)
+    store = recorded.store_of_call(named, request.call, _used)
     if not store.exists():
         _record(store, request.call)
     return store
@@ -355,7 +346,7 @@ def _record(store: Path, call: int) -> None:
         raise ApplyError(f"no recording, and {why}")
     words = sys.orig_argv[1:]
     command = [sys.executable, "-m", "depgraph", "record", "--region", "profiler", "-o", str(store)]
-    environment = {**os.environ, RECORD_CALL: str(call)}
+    environment = {**os.environ, recorded.RECORD_CALL: str(call)}
     done = subprocess.run(  # noqa: S603 - the program that runs already
         [*command, "--", sys.executable, *words], env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,

@@ -28,7 +28,7 @@ _LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
 _CODES = "DEPGRAPH_CHECK_CODES"
 _MODULES = "DEPGRAPH_MODULES_FOLDER"
 _VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "errors"
-_FUNCTION, _GRAPH = "the function", "the graph "
+FUNCTION, GRAPH = "the function", "the graph "  # what begins, or begins what says it
 _MOST_TIMES = 4
 
 
@@ -53,14 +53,6 @@ class Stage:
             modules=Path(modules) if modules else None,
             codes=Verdicts.read(Path(codes)).codes if codes else None,
         )
-
-    def runs_function(self) -> None:
-        """Say that the function itself runs on other inputs."""
-        self.begins(_FUNCTION)
-
-    def runs_graph(self, name: str) -> None:
-        """Say that a graph runs."""
-        self.begins(_GRAPH + name)
 
     def begins(self, what: str) -> None:
         """Say what comes now."""
@@ -123,10 +115,10 @@ def _checked(command: Sequence[str], call: int, folder: Path, until: float) -> V
             continue
         path = folder / _STAGE
         stage = path.read_text(encoding="utf-8") if path.is_file() else ""
-        if stage == _FUNCTION and not gently:
+        if stage == FUNCTION and not gently:
             gently = True  # it asserts something about what was changed
-        elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
-            left_out.add(stage.removeprefix(_GRAPH))
+        elif stage.startswith(GRAPH) and stage.removeprefix(GRAPH) not in left_out:
+            left_out.add(stage.removeprefix(GRAPH))
         else:
             at = f"at: {stage}" if stage else "before it came to parallelize"
             message = f"the program ended with exit code {code} {at}: {last_line}"

@@ -18,7 +18,7 @@ import os, pathlib, sys, time
 sys.path[:0] = {path!r}
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.verdicts import Verdict, Verdicts
-from depgraph.torch.rerun import Stage, call_to_check
+from depgraph.torch.rerun import FUNCTION, GRAPH, Stage, call_to_check
 stage = Stage.from_environment()
 print("words that nobody reads")
 """
@@ -72,14 +72,14 @@ def test_a_program_that_does_not_end_is_stopped(checked):
 def test_all_runs_together_have_the_time_that_was_given(checked):
     with pytest.raises(ApplyError, match="has not ended after 3 s"):
         checked(
-            "time.sleep(2)\nstage.runs_function()\nos._exit(1)  # twice, and then gently",
+            "time.sleep(2)\nstage.begins(FUNCTION)\nos._exit(1)  # twice, and then gently",
             seconds=3,
         )
 
 
 def test_a_function_that_asserts_what_was_changed_is_run_again_gently(checked):
     found = checked(
-        "stage.runs_function()\n"
+        "stage.begins(FUNCTION)\n"
         "if not stage.is_gentle:\n"
         "    os._exit(1)  # an index beyond its tensor\n"
         "stage.ends(Verdicts(inputs=1))"
@@ -91,7 +91,7 @@ def test_graphs_that_end_the_process_are_left_out(checked):
     found = checked(
         "for name in ('free', 'branches'):\n"
         "    if name not in stage.left_out:\n"
-        "        stage.runs_graph(name)\n"
+        "        stage.begins(GRAPH + name)\n"
         "        os.abort()\n"
         "stage.ends(Verdicts(notes=sorted(stage.left_out)))"
     )
