@@ -8,10 +8,9 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Why an operator touches the elements of its tensors alone, whatever their values."""
+    """What is known of an operator that touches the elements of its tensors alone."""
 
     family: str
-    reason: str
     is_library: bool  # may be given a workspace that a library keeps: each lane has its own
     also_writes: frozenset[str]  # arguments that are changed although its schema does not say so
 
@@ -23,7 +22,6 @@ def known_operators() -> dict[str, Rule]:
     return {
         f"aten::{name}": Rule(
             family=family,
-            reason=each["reason"],
             is_library=each.get("library", False),
             also_writes=frozenset(each.get("also_writes", ())),
         )

@@ -16,9 +16,8 @@ from depgraph.errors import ApplyError
 
 if TYPE_CHECKING:
     from depgraph.apply.order import Edge
-    from depgraph.torch.capture import Program
+    from depgraph.torch.capture import Plain
     from depgraph.torch.driver import Driver
-    from depgraph.torch.prepare import Plain
 
 _WARM_UPS, _ROUNDS, _ROUND_MS = 5, 7, 8.0
 _MOST_SECONDS = 30.0  # that a graph may take to end, and ten times what the captured one takes
@@ -282,7 +281,7 @@ class Bench:
     @contextmanager
     def instantiated(
         self,
-        program: Program | Plain,
+        program: Plain,
         edges: Sequence[Edge] | None = None,
         *,
         late: Sequence[int] = (),

@@ -36,6 +36,7 @@ from depgraph.torch.executed import is_library
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
+    from depgraph.apply.order import Edge
     from depgraph.apply.plan import Layout
     from depgraph.torch.allocations import Timeline
     from depgraph.torch.driver import Driver
@@ -47,20 +48,13 @@ _LEAST_ADDRESS, _MOST_ADDRESS = 1 << 20, 1 << 57
 
 
 @dataclass(slots=True)
-class Program:
-    """A captured function."""
+class Plain:
+    """A function as anybody would capture it."""
 
-    graph: Any  # as it was captured, not yet instantiated
-    pool: tuple[int, int]  # the private pool that its memory lies in
+    graph: Any
     outputs: Any  # what the function returned: tensors in it are those that a replay writes
-    handles: list[int]  # the driver's nodes, in the order of `captured.nodes`
-    captured: Captured
-    outside: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the GPU, by storage
-    on_host: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the CPU, by storage
-    first_use: dict[int, str] = field(default_factory=dict)  # of these storages: the operator
-    kept_bytes: int = 0  # of memory that is kept so that no two tensors share it
+    handles: list[int] = field(default_factory=list)  # the driver's nodes; none: they stay as is
     gradients: list[tuple[Any, Any]] = field(default_factory=list)  # parameters, and what it writes
-    of_host: list[Any] = field(default_factory=list)  # made on the CPU; a replay may read it
 
     @property
     def raw(self) -> int:
@@ -68,13 +62,26 @@ class Program:
         return int(self.graph.raw_cuda_graph())
 
 
-def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
-    """Capture a function as anybody would; return the graph and what the function returned."""
+@dataclass(slots=True, kw_only=True)
+class Program(Plain):
+    """A captured function that is described, node by node, and not yet instantiated."""
+
+    pool: tuple[int, int]  # the private pool that its memory lies in
+    captured: Captured
+    outside: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the GPU, by storage
+    on_host: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the CPU, by storage
+    first_use: dict[int, str] = field(default_factory=dict)  # of these storages: the operator
+    kept_bytes: int = 0  # of memory that is kept so that no two tensors share it
+    of_host: list[Any] = field(default_factory=list)  # made on the CPU; a replay may read it
+
+
+def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Plain:
+    """Capture a function as anybody would."""
     graph = _new_graph()
     with _explained(), torch.cuda.graph(graph, stream=lanes.stream(0)):
         outputs = run()
     graph.instantiate()
-    return graph, outputs
+    return Plain(graph, outputs)
 
 
 def capture(
@@ -114,10 +121,11 @@ def capture(
             outputs = run()
         timeline = allocations.timeline()
     refuse_faults(log, name)
-    handles = driver.nodes(int(graph.raw_cuda_graph()))
-    edges = driver.edges(int(graph.raw_cuda_graph()))
+    raw = int(graph.raw_cuda_graph())
+    handles = driver.nodes(raw)
     number = {handle: i for i, handle in enumerate(handles)}
-    if any(number[a] > number[b] for a, b in edges):
+    edges = sorted((number[a], number[b]) for a, b in driver.edges(raw))
+    if any(a > b for a, b in edges):
         raise ApplyError(f"{name} cannot run as a graph: it changes the graph that is captured")
     captured = describe(driver, handles, edges, log.calls, timeline, place)
     first_use: dict[int, str] = {}
@@ -126,8 +134,8 @@ def capture(
             first_use.setdefault(memory.start, call.name)
     outside = {at: tensor for at, tensor in log.outside.items() if not timeline.is_new(at)}
     return Program(
-        graph, pool, outputs, handles, captured, outside, log.on_host, first_use,
-        log.kept_bytes, of_host=log.of_host,
+        graph, outputs, handles, pool=pool, captured=captured, outside=outside,
+        on_host=log.on_host, first_use=first_use, kept_bytes=log.kept_bytes, of_host=log.of_host,
     )  # fmt: skip
 
 
@@ -182,7 +190,7 @@ def _forget_capture() -> None:
 def describe(
     driver: Driver,
     handles: Sequence[int],
-    edges: Sequence[tuple[int, int]],
+    edges: Sequence[Edge],  # ascending
     seen: Sequence[SeenCall],
     timeline: Timeline,
     place: int = 0,
@@ -206,9 +214,7 @@ def describe(
         calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))
     timeline.until_end()
     nodes += (memory.node(handles[i]) for i in range(len(nodes), len(handles)))
-    number_of = {handle: i for i, handle in enumerate(handles)}
-    between = tuple(sorted((number_of[a], number_of[b]) for a, b in edges))
-    return memory.finished(nodes, between, calls, place)
+    return memory.finished(nodes, tuple(edges), calls, place)
 
 
 class _Memory:
@@ -283,7 +289,7 @@ class _Memory:
     def finished(
         self,
         nodes: Sequence[Node],
-        edges: tuple[tuple[int, int], ...],
+        edges: tuple[Edge, ...],
         calls: Sequence[Call],
         place: int,
     ) -> Captured:

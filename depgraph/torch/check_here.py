@@ -28,8 +28,9 @@ from depgraph.torch.rerun import FUNCTION, GRAPH, Stage
 if TYPE_CHECKING:
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.bench import Result
+    from depgraph.torch.capture import Plain
     from depgraph.torch.parallel import Request
-    from depgraph.torch.prepare import Graph, Plain
+    from depgraph.torch.prepare import Graph
 
 _MOST_CHECKED = 4  # graphs, the fastest first
 _VARIATIONS = 2

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from depgraph.apply.verdicts import Verdicts
     from depgraph.mechanisms.predicted_time import PredictedTime
     from depgraph.torch.bindings import Bindings, Slot
+    from depgraph.torch.capture import Plain
     from depgraph.torch.parallelized import Parallelized
-    from depgraph.torch.prepare import Graph, Plain, Prepared
+    from depgraph.torch.prepare import Graph, Prepared
 
 _MOST_TRIED = 3  # graphs, the fastest where they were checked
 _AS_FAST = 0.98  # of the time of the best so far: another one has to be faster than that
@@ -208,19 +209,15 @@ def _ready(prepared: Prepared, plain: Plain, base: Graph, best: Graph | None) ->
 
 def _note_changed(prepared: Prepared, graph: Graph, written: list[tuple[str, Any]]) -> None:
     """Let the arguments know what is copied back, and what they must not share memory with."""
-    addresses = {tensor.untyped_storage().data_ptr() for _, tensor in written}
+    changed = {tensor.untyped_storage().data_ptr(): tensor for _, tensor in written}
     buffers = prepared.arguments.addresses
-    used = graph.program.outside if addresses & buffers else addresses
+    used = {**graph.program.outside, **changed} if changed.keys() & buffers else changed
     outside = [
         (at, at + tensor.untyped_storage().nbytes())
-        for at, tensor in {**graph.program.outside, **_by_address(written)}.items()
-        if at in used and at not in buffers
+        for at, tensor in used.items()
+        if at not in buffers
     ]
-    prepared.arguments.note_changed(addresses, outside)
-
-
-def _by_address(named: list[tuple[str, Any]]) -> dict[int, Any]:
-    return {tensor.untyped_storage().data_ptr(): tensor for _, tensor in named}
+    prepared.arguments.note_changed(changed.keys(), outside)
 
 
 def guards_of(prepared: Prepared, graph: Graph, bindings: Bindings) -> Guards:

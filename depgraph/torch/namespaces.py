@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 # Where what a slot holds can be looked at; `ASKED`: nobody knows but the object.
 IN_DICTIONARY, IN_LIST, IN_WORD, ASKED = "dictionary", "list", "word", ""
 _ABSENT = object()
-_FUNCTIONS = (
-    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-    types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-    types.MethodType, type, staticmethod, classmethod, property,
-)  # fmt: skip
 _AS_THEY_ARE = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
+_FUNCTIONS = (*_AS_THEY_ARE, types.MethodType, type, staticmethod, classmethod, property)
 _CAN_CHANGE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class is made in Python
 _DEPTH = 4  # of modules in modules, such as torch.nn.functional
 # What an operator or a statement calls of a class.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from depgraph.apply.plan import Candidate, Plan, Recorded
     from depgraph.torch.arguments import Arguments
     from depgraph.torch.bindings import Bindings
-    from depgraph.torch.capture import Program
+    from depgraph.torch.capture import Plain, Program
     from depgraph.torch.executed import Executed
     from depgraph.torch.parallel import Request
     from depgraph.torch.warm_up import Warm
@@ -97,8 +97,9 @@ class Prepared:
     def plainly(self) -> Plain:
         """Capture the function as anybody would."""
         self._open_lanes(1)
-        graph, outputs = self._unnoticed(lambda: capture_plainly(self.run, self.lanes))
-        return Plain(graph, outputs, self._gradients_now())
+        plain = self._unnoticed(lambda: capture_plainly(self.run, self.lanes))
+        plain.gradients = self._gradients_now()
+        return plain
 
     def _unnoticed(self, capture: Callable[[], T]) -> T:
         """Capture the function so that it does not know; if that fails at first, so that it may."""
@@ -267,18 +268,3 @@ class Graph:
     def fingerprint(self) -> str:
         """Tells it from other graphs."""
         return fingerprint(self.program.captured, self.edges)
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """A function as anybody would capture it."""
-
-    graph: Any
-    outputs: Any  # what it writes
-    gradients: list[tuple[Any, Any]]  # parameters, and the gradients that it writes for them
-    handles: tuple[int, ...] = ()  # none: its nodes stay as they are
-
-    @property
-    def raw(self) -> int:
-        """The driver's graph."""
-        return int(self.graph.raw_cuda_graph())
