@@ -103,10 +103,7 @@ class KernelCode:
 def read_codes(
     folder: Path, pointers: Mapping[str, Collection[int]], nvdisasm: Path
 ) -> dict[str, KernelCode]:
-    """Find what kernels do, by name, with pointers at some bytes of their parameters.
-
-    The folder holds the modules that were loaded; kernels of one name do what any of them does.
-    """
+    """Find what kernels of loaded modules do, by name, with pointers at bytes of parameters."""
     modules = [read_module(path) for path in sorted(folder.glob("*.cubin"))]
     modules = [module for module in modules if pointers.keys() & module.begin_of.keys()]
     found: dict[str, KernelCode] = {}

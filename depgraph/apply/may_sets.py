@@ -68,10 +68,8 @@ def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
 
 
 def _foreign(captured: Captured) -> list[Allocation]:
-    """Return all memory that PyTorch did not allocate and somebody has pointers to.
-
-    Whoever changes a variable of a module has a pointer to it, or keeps its place.
-    """
+    """Return all memory that PyTorch did not allocate and somebody has pointers to."""
+    # Whoever changes a variable of a module has a pointer to it, or keeps its place.
     pointers = (p.memory for n in captured.nodes if _is_of_others(captured, n) for p in n.pointers)
     operands = (o.view.memory for call in captured.calls for o in call.operands)
     return [each for each in dict.fromkeys([*pointers, *operands]) if each.number < 0]

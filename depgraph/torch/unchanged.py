@@ -38,11 +38,7 @@ _COUNTS = 37, 101  # items: numbers that nothing else in a container is
 
 
 def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
-    """Return what tells whether strided tensors are what they are now, by all but their values.
-
-    Class, address, shape, strides, type, `requires_grad`, and whether bytes are yet to be
-    conjugated or negated.
-    """
+    """Return what tells whether strided tensors are what they are now, by all but their values."""
     kept, then = [*tensors], [*map(described, tensors)]
     objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
     try:
@@ -55,10 +51,8 @@ def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
 
 
 def tensors_like(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
-    """Return what tells whether as many other things are such tensors, wherever they lie.
-
-    Where it says no, they may be all the same: it only knows what compiled code can tell.
-    """
+    """Return what tells whether as many other things are such tensors, wherever they lie."""
+    # Where it says no, they may be all the same: it only knows what compiled code can tell.
     if not tensors:
         return lambda _: True
     try:

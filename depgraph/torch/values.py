@@ -26,10 +26,8 @@ _CONTAINERS = OrderedDict, dict, list, tuple, set, frozenset, deque
 
 
 def container_of(value: Any) -> Any:
-    """Return what Python's container a value is, to be asked in place of the value's class.
-
-    Methods of a class may do anything: the tables of models of transformers import all of them.
-    """
+    """Return what Python's container a value is, to be asked in place of the value's class."""
+    # Methods of a class may do anything: the tables of models of transformers import all of them.
     return next((kind for kind in _CONTAINERS if isinstance(value, kind)), type(value))
 
 

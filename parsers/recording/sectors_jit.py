@@ -54,11 +54,8 @@ def _add_runs(bits, of_row, of_kind, base, bytes_of_bit, row, kind, start, end, 
 
 @compiled_if_large
 def ranges_of_masks(masks, first, row, kind, start, end):
-    """Write a range for each run of bytes; a plain read counts as that.
-
-    Begins with the `first` of the masks, and ends where there may be no room for those of another
-    one. Returns the first that is left, and how many ranges there are.
-    """
+    """Write ranges of masks while there is room; return the first mask left, and how many."""
+    # A range is a run of bytes; a plain read counts as that.
     n = 0
     for i in range(first, len(masks.row)):
         if n + MOST_RUNS > len(row):
