@@ -148,6 +148,7 @@ def test_bound_with_raw_only(run):
     assert [row["dependences"] for row in content["bounds"]] == ["RAW"]
 
 
+@pytest.mark.jit_only
 def test_bound_with_kernel_times(run, tmp_path):
     (tmp_path / "kernels.csv").write_text(
         "kernel,duration_us\n" + "".join(f"{kernel},10\n" for kernel in range(25))

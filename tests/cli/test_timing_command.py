@@ -30,6 +30,7 @@ def answer(run):
     return read
 
 
+@pytest.mark.jit_only
 def test_the_profile_is_all_that_has_to_be_given(answer):
     found = answer("bound", "--sms", 132, "--timing", PROFILE)
     assert (found["unit"], found["gpu"]) == ("us", "H100 SXM")
@@ -74,6 +75,7 @@ def test_block_times_are_shown_as_well(run, sample_store, tmp_path):
     assert "blocks with a time: 189 of 189" in out
 
 
+@pytest.mark.jit_only
 def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
     file = tmp_path / "kernels.csv"
     file.write_text("kernel,duration_us\n0,4\n2,3\n")
@@ -84,6 +86,7 @@ def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
     assert "2 of 25 kernels matched, 23 without a measurement" in notes
 
 
+@pytest.mark.jit_only
 def test_estimated_times_have_rows_of_their_own(answer, tmp_path):
     file = tmp_path / "kernels.csv"
     file.write_text("kernel,duration_us\n0,4\n2,3\n")
@@ -372,6 +375,7 @@ def half_known(tmp_path, sample_store):
     return write
 
 
+@pytest.mark.jit_only
 def test_less_than_half_of_the_kernels_is_another_program(run, half_known):
     profile = half_known(8)
     for way in WAYS:
@@ -393,6 +397,7 @@ def test_what_does_not_fit_is_told_on_stderr(run, half_known):
     assert run("bound", "--sms", 8, "-q", "--timing", half_known(20))[2] == ""
 
 
+@pytest.mark.jit_only
 def test_blocks_that_fit_are_used_if_the_user_insists(run, sample_store, tmp_path):
     kernels = sample_store.kernels
     whole = {kernel.kernel: kernel.blocks for kernel in kernels}

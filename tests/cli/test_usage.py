@@ -104,6 +104,7 @@ def test_the_gpu_says_how_many_sms_there_are(program, toy):
     assert "on 80 SMs" in program("bound", toy, "--gpu", "V100", "-q").out
 
 
+@pytest.mark.jit_only
 def test_the_profile_says_which_gpu(program, sample_store):
     times = sample_path("timing/gru_train.kineto.json")
     done = program("bound", sample_store.path, "--timing", times)

@@ -185,6 +185,7 @@ def test_what_nobody_measured_has_no_range():
     assert (shown.low_us, shown.high_us, shown.family) == (None, None, "megakernels")
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("name", ["cuda-graph(programmatic)", "cuda-graph(launch-order)"])
 def test_early_starts_are_predicted_no_faster_than_any_schedule_can_be(name):
     # Two blocks of the third kernel, which waits for the first, share an SM.
@@ -263,6 +264,7 @@ def products(cluster, sms=None):
     return scenario if sms is None else scenario.on(sms)
 
 
+@pytest.mark.jit_only
 def test_clusters_of_a_matrix_product_leave_room_that_no_other_one_fits_into():
     single, pairs, eights = (
         predicted_time(CudaGraph(), products(named)).time for named in ("1x1", "1x2", "2x4")

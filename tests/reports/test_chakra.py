@@ -88,6 +88,7 @@ def test_raw_alone(exported):
     assert not any(node.get("ctrl_deps") for node in nodes)
 
 
+@pytest.mark.jit_only
 def test_depgraph_reads_its_own(exported, timed_store, program):
     path = exported("--schedule", "serial")
     profile = read_profile(path)

@@ -153,6 +153,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, shard):
             file.write(whole[place : place + 1])
 
 
+@pytest.mark.jit_only
 def test_recordings_of_earlier_versions_are_read_with_a_warning(tmp_path):
     members = members_of(SAMPLE)
     del members["manifest.json"]

@@ -30,6 +30,7 @@ DATA = Path(__file__).parent / "data"
 HOOKS = Path(__file__).parents[2] / "recorder/data/hooks.recording"
 
 
+@pytest.mark.jit_only
 def test_edges_of_a_real_program_are_those_of_its_trace_but_for_zero_fill(sample_store):
     recorded = _edges(analyse(open_trace(sample_path(RECORDING))).graph)
     traced = _edges(sample_store.graph())
