@@ -200,8 +200,8 @@ class Arguments:
         """Return the leaves of other inputs, which must be like the examples."""
         leaves = self._nesting.leaves_of((positional(example_inputs), dict(keywords or {})))
         if leaves is None or any(
-            (kind is not None and not isinstance(leaf, torch.Tensor))
-            or (kind is not None and kind_of(leaf)[:2] != kind[:2])
+            kind is not None
+            and not (isinstance(leaf, torch.Tensor) and kind_of(leaf)[:2] == kind[:2])
             for leaf, kind in zip(leaves, self._kinds, strict=False)
         ):
             raise ApplyError("check_inputs are not of the shapes and types of the examples")

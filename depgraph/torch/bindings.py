@@ -58,11 +58,8 @@ _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
 _COMPILING = "torch._dynamo"
-_OF_SEVERAL = frozenset(
-    {
-        "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule",
-        "DTensor",
-    }
+_OF_SEVERAL = (
+    "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DTensor",
 )  # fmt: skip
 _MOST_OBJECTS = 200_000
 _MOST_ITEMS = 10_000
@@ -270,20 +267,14 @@ def _slots_of(  # noqa: C901, PLR0912
         for name in values.HOOKS_OF_TENSORS:
             for key, hook in (getattr(owner, name, None) or {}).items():
                 yield (getattr(owner, name), ITEM, key, hook, f"{path}'s hook", True)
-    elif isinstance(owner, _MAPPINGS):
+    elif isinstance(owner, (*_MAPPINGS, list, tuple)):
         if values.count_of(owner) <= _MOST_ITEMS:
+            kind = "" if isinstance(owner, tuple) else ITEM
             for key, value in values.items_of(owner):
-                yield (owner, ITEM, key, value, f"{path}[{_shown(key)}]", False)
-    elif isinstance(owner, (list, tuple)):
-        if values.count_of(owner) <= _MOST_ITEMS:
-            kind = ITEM if isinstance(owner, list) else ""
-            for place, value in values.items_of(owner):
-                yield (owner, kind, place, value, f"{path}[{place}]", False)
-    elif isinstance(owner, np.ndarray) and owner.dtype == object:
-        for value in islice(owner.flat, _MOST_ITEMS):
-            yield (owner, "", None, value, f"{path}[...]", False)
-    elif isinstance(owner, (set, frozenset, deque)):
-        for _, value in islice(values.items_of(owner), _MOST_ITEMS):
+                yield (owner, kind, key, value, f"{path}[{_shown(key)}]", False)
+    elif isinstance(owner, (set, frozenset, deque)) or _is_of_objects(owner):
+        items = owner.flat if _is_of_objects(owner) else values.iterated(owner)
+        for value in islice(items, _MOST_ITEMS):
             yield (owner, "", None, value, f"{path}[...]", False)
     elif isinstance(owner, ContextVar):
         with suppress(LookupError):
@@ -298,6 +289,10 @@ def _slots_of(  # noqa: C901, PLR0912
     is_own = not is_library(type(owner).__module__)
     if type(owner) not in _WITHOUT_ATTRIBUTES and (is_own or getattr(owner, "__dict__", None)):
         yield from _of_object(owner, path, _read_of(owner, executed, is_searched=is_searched))
+
+
+def _is_of_objects(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
 
 
 def _read_of(owner: Any, executed: Executed, *, is_searched: bool) -> Container[str]:

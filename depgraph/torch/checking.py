@@ -28,33 +28,24 @@ _DELAYED, _LATE_AT_ONCE = 12, 4
 _CALLS_AN_ORDER = 2
 NOTHING = Verdict("", "", 0.0)
 # Where an integer tensor stands among the arguments of operators, and which tensor bounds it.
-_INDICES = {
-    "aten::embedding": ("indices", "weight"),
-    "aten::index_select": ("index", "self"),
-    "aten::index": ("indices", "self"),
-    "aten::_unsafe_index": ("indices", "self"),
-    "aten::index_put": ("indices", "self"),
-    "aten::_index_put_impl": ("indices", "self"),
-    "aten::_unsafe_index_put": ("indices", "self"),
-    "aten::index_copy": ("index", "self"),
-    "aten::index_add": ("index", "self"),
-    "aten::index_fill": ("index", "self"),
-    "aten::gather": ("index", "self"),
-    "aten::scatter": ("index", "self"),
-    "aten::scatter_add": ("index", "self"),
-    "aten::scatter_reduce": ("index", "self"),
-    "aten::nll_loss_forward": ("target", "self"),
-    "aten::take": ("index", "self"),
-}
-_COMPARISONS = frozenset(f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
-_VIEWS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "view", "_unsafe_view", "expand", "unsqueeze", "squeeze", "slice", "select", "t",
-        "transpose", "permute", "detach", "alias", "as_strided", "split", "unbind",
-        "_reshape_alias",
-    )
+_BY_INDEX = (
+    "index_select", "index_copy", "index_add", "index_fill", "gather", "scatter", "scatter_add",
+    "scatter_reduce", "take",
 )  # fmt: skip
+_BY_INDICES = "index", "_unsafe_index", "index_put", "_index_put_impl", "_unsafe_index_put"
+_INDICES = {
+    "embedding": ("indices", "weight"),
+    "nll_loss_forward": ("target", "self"),
+    **dict.fromkeys(_BY_INDEX, ("index", "self")),
+    **dict.fromkeys(_BY_INDICES, ("indices", "self")),
+}
+# Views and comparisons: operators that set no bound.
+_UNBOUND = frozenset(
+    """
+    view _unsafe_view expand unsqueeze squeeze slice select t transpose permute detach alias
+    as_strided split unbind _reshape_alias eq ne lt le gt ge
+    """.split()  # noqa: SIM905 - easier to read
+)
 _LOOKS_FOR_INFINITIES = "aten::_amp_foreach_non_finite_check_and_unscale"
 _OUTLIER = 64.0
 
@@ -140,8 +131,8 @@ def _bound_of(buffer: Any, captured: Captured) -> int:
 
 def _bound_in(call: Call, name: str, *, is_mask: bool) -> int:
     """Return the bound that one operator sets; -1 for none, 0 if nobody knows."""
-    operator = call.operator.removesuffix("_")
-    if operator in _VIEWS or operator in _COMPARISONS:
+    operator = call.operator.removeprefix("aten::").removesuffix("_")
+    if operator in _UNBOUND:
         return -1
     if is_mask:
         return 1

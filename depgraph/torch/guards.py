@@ -214,7 +214,7 @@ class Guards:
         ]
         self._namespaces = _namespaces(namespaces, bindings, chosen, objects, self._sizes)
         self._ordered = [
-            Names.in_order(owner, path)
+            Names(owner, path).note_order()
             for owner, _, path, is_needed in self._sizes
             if is_needed and isinstance(owner, (dict, MappingProxyType)) and type(owner) is not dict
         ]

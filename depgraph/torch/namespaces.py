@@ -54,13 +54,6 @@ class Names:
         self._unread: frozenset[str] = frozenset()  # what may come and go
         self._keys: list[Any] = []
 
-    @classmethod
-    def in_order(cls, dictionary: Mapping[Any, Any], path: str) -> Names:
-        """Return what holds in which order a dictionary has its items."""
-        made = cls(dictionary, path)
-        made.note_order()
-        return made
-
     def note(self, name: Any, path: str = "") -> None:
         """Keep what is there under a name now; `path` is what a message calls it."""
         path = path or (f"{self.path}.{name}" if self.path else str(name))
@@ -74,10 +67,11 @@ class Names:
     def _count(self) -> int:
         return count_of(self.dictionary) - sum(name in self.dictionary for name in self._unread)
 
-    def note_order(self) -> None:
+    def note_order(self) -> Names:
         """Keep in which order they are."""
         self.note_size()
         self._keys = [*iterated(self.dictionary)]
+        return self
 
     def changed(self) -> str:
         """Say what is not as it was; "" if all is."""

@@ -58,13 +58,12 @@ class Outputs:
             for number, buffer in enumerate(arguments.buffers)
             if isinstance(buffer, torch.Tensor)
         }
-        self._of_argument: list[int | None] = []
+        self._of_argument: dict[int, int] = {}  # leaves in the memory of one
         buffers = set(map(id, arguments.buffers))
         self._arguments = {i for i, leaf in enumerate(self._leaves) if id(leaf) in buffers}
         self._others: list[int] = []  # leaves that are made of what was there before
         self._state: set[int] = set()  # those that are themselves what was there before
-        self._groups: list[list[int]] = []  # leaves that share memory
-        group_of: dict[int, list[int]] = {}
+        group_of: dict[int, list[int]] = {}  # leaves that share memory
         for number, leaf in enumerate(self._leaves):
             if not isinstance(leaf, torch.Tensor):
                 if not isinstance(leaf, _CONSTANTS):
@@ -73,29 +72,22 @@ class Outputs:
                         f"the function returns a {what}, which cannot be copied",
                         "return tensors, tuples, lists, dictionaries or registered pytrees",
                     )
-                self._of_argument.append(None)
                 continue
             if not is_strided(leaf) or leaf.device != device:
                 raise ApplyError(
                     "the function returns a tensor that is not strided or not on the GPU",
                     "return its parts",
                 )
-            at = leaf.untyped_storage().data_ptr()
-            if not at:  # nothing is in it
-                self._of_argument.append(None)
-                self._groups.append([number])
-                continue
-            self._of_argument.append(of_argument.get(at))
+            at = leaf.untyped_storage().data_ptr() or -1 - number  # its own if it is empty
             if at in of_argument:
-                continue
-            if at not in outside:
-                if at not in group_of:
-                    self._groups.append(group_of.setdefault(at, []))
-                group_of[at].append(number)
+                self._of_argument[number] = of_argument[at]
+            elif at not in outside:
+                group_of.setdefault(at, []).append(number)
             elif id(leaf) in bound:
                 self._state.add(number)
             else:
                 self._others.append(number)
+        self._groups = [*group_of.values()]
         self._leaves = [self._of_its_own(number) for number in range(len(self._leaves))]
         self._copy = copy
         self._dense = {
@@ -151,11 +143,10 @@ class Outputs:
                 self._copy_together(group, made)
         for number in self._others:
             made[number] = self._of_its_own(number)
-        for number, argument in enumerate(self._of_argument):
-            if argument is not None:
-                given = arguments[argument]
-                is_itself = number in self._arguments
-                made[number] = given if is_itself else _same_view(made[number], given.detach())
+        for number, argument in self._of_argument.items():
+            given = arguments[argument]
+            is_itself = number in self._arguments
+            made[number] = given if is_itself else _same_view(made[number], given.detach())
         return self._nesting.filled(made)
 
     @staticmethod

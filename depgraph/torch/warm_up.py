@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
@@ -94,19 +95,15 @@ class RandomState:
         self._gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         self._cpu = torch.get_rng_state()
         self._python = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self._numpy = None if numpy is None else numpy.random.get_state()
+        self._numpy: Any = np.random.get_state()  # noqa: NPY002 - the user's
 
     def drew_on_host(self) -> bool:
         """Tell whether random numbers were drawn on the CPU since."""
-        numpy = sys.modules.get("numpy")
         if self._device.type != "cpu" and not torch.equal(torch.get_rng_state(), self._cpu):
             return True
         if random.getstate() != self._python:
             return True
-        if numpy is None or self._numpy is None:
-            return False
-        _, keys, *rest = numpy.random.get_state()
+        _, keys, *rest = np.random.get_state()  # noqa: NPY002
         return bool((keys != self._numpy[1]).any() or rest != list(self._numpy[2:]))
 
     def restore(self) -> None:
@@ -115,8 +112,7 @@ class RandomState:
             torch.cuda.set_rng_state(self._gpu, self._device)
         torch.set_rng_state(self._cpu)
         random.setstate(self._python)
-        if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
+        np.random.set_state(self._numpy)  # noqa: NPY002
 
 
 @dataclass(slots=True)
@@ -202,7 +198,8 @@ def _until_settled(
         now.changed = [
             path for path in read if then.get(path) != left.get(path) and not path.endswith(".grad")
         ]
-        now.remade = frozenset(_other_gradients(now.gradients, _gradients(before)))
+        old = {id(tensor): gradient for tensor, gradient in now.gradients}
+        now.remade = frozenset(id(t) for t, new in _gradients(before) if old.get(id(t)) is not new)
         then = left
         is_steady = not now.remade or (len(runs) > 1 and now.remade == runs[-2].remade)
         if not now.changed and is_steady:
@@ -252,8 +249,3 @@ def _settled(runs: Sequence[Warm]) -> Warm:
 def _gradients(bindings: Bindings) -> Gradients:
     """Return the tensors that may have gradients, and these."""
     return [(s.of, s.value) for s in bindings.slots if s.key == "grad" and s.of is s.owner]
-
-
-def _other_gradients(before: Gradients, after: Gradients) -> Iterable[int]:
-    then = {id(tensor): gradient for tensor, gradient in before}
-    return (id(t) for t, gradient in after if then.get(id(t)) is not gradient)
