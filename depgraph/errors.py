@@ -13,19 +13,7 @@ class DepgraphError(Exception):
 
 
 class InputError(DepgraphError):
-    """An input file cannot be read or trusted.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file at fault.
-    found : str
-        What was found there.
-    hint : str, optional
-        What the user can do about it.
-    line : int, optional
-        1-based line number, where the fault has one.
-    """
+    """An input file cannot be read or trusted: what was found in it, and a hint what to do."""
 
     def __init__(
         self, path: str | Path, found: str, hint: str = "", *, line: int | None = None
@@ -84,15 +72,7 @@ class NotApplicableError(ModelError):
 
 
 class DeadlockError(ModelError):
-    """Blocks of a schedule wait for each other forever.
-
-    Parameters
-    ----------
-    kernel, block : int
-        The first block that never runs: kernel number, and number within the kernel.
-    others : int
-        How many more never run.
-    """
+    """Blocks wait for each other forever: the first, by its number in its kernel, and others."""
 
     def __init__(self, schedule: str, kernel: int, block: int, others: int) -> None:
         self.place = f"block {block} of kernel {kernel}"

@@ -150,11 +150,9 @@ class Prediction:
         return self.time / self.measured - 1
 
 
-def predict_graph(
-    program: MeasuredProgram, gpu: Gpu, contention: Contention = "full", *, as_chain: bool = False
-) -> Prediction:
+def predict_graph(program: MeasuredProgram, gpu: Gpu, *, as_chain: bool = False) -> Prediction:
     """Predict a replay of a program's CUDA graph, or of a chain of its kernels, on its GPU."""
-    scenario = program.scenario(gpu, contention)
+    scenario = program.scenario(gpu, "full")
     if scenario.has_predictions:
         bound = contended_bound(scenario.contended)
     else:

@@ -48,15 +48,8 @@ def clusters_of(
     """Return how many blocks of each operation are placed together: int64[n_operations].
 
     cuBLAS names it in its kernels for Hopper, after the tile and the depth and stages of its
-    pipeline: ``nvjet_sm90_tst_64x48_64x15_2x4_h_bz_NNT`` runs in clusters of 2 x 4.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Names; empty where they are not known.
-    shape : int64[n_operations, 3]
-        Grids; where they are not of as many blocks as a program has, no cluster is told.
-    blocks : int64[n_operations]
+    pipeline: ``nvjet_sm90_tst_64x48_64x15_2x4_h_bz_NNT`` runs in clusters of 2 x 4. Where grids
+    (`shape`) are not of as many `blocks` as a program has, no cluster is told.
     """
     found = np.ones(len(blocks), np.int64)
     if gpu.architecture < _FIRST_WITH_CLUSTERS or gpu.vendor != "NVIDIA":
@@ -129,14 +122,8 @@ def sm_sharing(
 
     Of the forms that were tried on 449 programs measured on an H100 and an H200
     (``samples/validation``), registers told best how much of an SM a block keeps busy, and the
-    class of a kernel how soon a busy SM gains nothing more.
-
-    Parameters
-    ----------
-    functions : sequence of str
-        Name of each operation's kernel, default unknown.
-    carve_outs : bool
-        Whether kernels that need different ones cannot share an SM.
+    class of a kernel how soon a busy SM gains nothing more. With `carve_outs` kernels that need
+    different ones cannot share an SM.
     """
     calibrated = calibrated_gpu(resources.gpu)
     slowdown = calibrated.contention or 0.0
