@@ -176,12 +176,11 @@ def test_a_range_reaches_from_the_prediction_to_all_that_was_measured():
 
 
 MACHINES = ("h100", "h100-unseen", "h200")
-SOME = [(name, 20) for name in MACHINES]
 ALL = [pytest.param(name, 1, marks=pytest.mark.slow) for name in MACHINES]
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize(("name", "step"), [*SOME, *ALL])
+@pytest.mark.parametrize(("name", "step"), [("h100-unseen", 6), *ALL])
 def test_nine_in_ten_programs_that_nothing_was_fitted_to_fall_into_the_printed_range(name, step):
     """Of an H200, by what an H100 and its other half told."""
     found = read_measurements(sample_path(f"validation/measured/{name}.json.xz"))

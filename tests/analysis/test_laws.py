@@ -183,7 +183,7 @@ def timed_scenario(request, sample_store):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("sms", [4, 80, 132])
+@pytest.mark.parametrize("sms", [4, pytest.param(80, marks=pytest.mark.slow), 132])
 def test_nothing_is_predicted_below_what_the_same_screen_calls_the_least(sms, timed_scenario):
     found = answer_mechanisms(timed_scenario, [sms], find_mechanisms(["all"]))
     (limit,) = found.table.limits
@@ -372,6 +372,7 @@ PREDICTED = [
 
 
 @pytest.mark.jit_only
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("sms", "options"), PREDICTED, ids=str)
 def test_one_graph_has_one_predicted_time_whoever_asks(
     sms, options, answer, sample_store, tmp_path, capsys

@@ -23,7 +23,7 @@ from depgraph.store.writer import write_store
 
 FILES = [*(f"{table}.parquet" for table in STORED_TABLES), "SHA256SUMS"]
 # More bits are flipped where this is set, in a lane of CI or by hand.
-FLIPS_PER_FILE = int(os.environ.get("DEPGRAPH_TEST_FLIPS", "40"))
+FLIPS_PER_FILE = int(os.environ.get("DEPGRAPH_TEST_FLIPS", "16"))
 
 
 def kernel(number, operation, grid, first_block, accesses):

@@ -86,7 +86,7 @@ def test_a_file_that_is_no_trace(log_file, text):
 def test_a_log_cut_in_its_last_line(log_file, last, is_packed, part_bytes):
     whole = [*PRODUCER, CONSUMER[0], last]
     pack = lzma.compress if is_packed else bytes
-    for lost in range(3, len(last), 7):
+    for lost in range(3, len(last), 19):
         trace = log_file(*whole[:-1], last[:-lost], pack=pack)
         with pytest.raises(TraceError, match=r"some\.log:4: .*(cut|damaged)"):
             analyse(NvbitTrace(trace, part_bytes=part_bytes), jobs=1)
