@@ -227,8 +227,8 @@ def _compared(rows: list[dict[str, Any]], ways: Sequence[str]) -> Iterator[str]:
         known = [(model, its / mine) for model, mine, its in pairs if mine and its]
         if known:
             behind = ", ".join(model for model, factor in known if factor < _NOISE) or "none"
-            cells.append((title, f"{geometric_mean(f for _, f in known):.2f}x", behind))
-    yield f"{pages.table((None, 'faster', 'behind on'), 'lrl', cells)}\n"
+            cells.append((title, len(known), f"{geometric_mean(f for _, f in known):.2f}x", behind))
+    yield f"{pages.table((None, 'models', 'faster', 'behind on'), 'lrrl', cells)}\n"
     for row in sorted(rows, key=lambda r: r["model"]):
         yield from _why_behind(row, [way for its_ways in others.values() for way in its_ways])
         for way, fact in row["ways"].items():
