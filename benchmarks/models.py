@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _MEASURE = "depgraph.samples.models.measure"
 _REFUSED, _ERROR, _PLAIN, _EDGED = "refused", "error", "plain", "re-edged"
 _OURS, _PLAIN_GRAPH = ("ours", "ours, compiled"), "CUDA graph"
+_OVERWRITTEN = "ours, overwritten"
 _COMPILED = "the best of torch.compile"
 _DRAWN = {
     "the better of ours": _OURS,
@@ -202,6 +203,22 @@ def _beside(rows: list[dict[str, Any]]) -> Iterator[str]:
     ]
     yield f"{pages.table(['model', 'GPU', *ways], 'll' + 'r' * len(ways), cells)}\n"
     yield from _compared(rows, ways)
+    yield "### What they take\n"
+    yield "GPU memory that PyTorch reserved for each, beyond what those made before it had let go,"
+    yield "and seconds to prepare it.\n"
+    made = [way for way in ways if way != _OVERWRITTEN]
+    cells = [
+        (row["model"], *(_takes(row["ways"].get(way, {})) for way in made))
+        for row in sorted(rows, key=lambda r: r["model"])
+    ]
+    yield f"{pages.table(['model', *made], 'l' + 'r' * len(made), cells)}\n"
+
+
+def _takes(fact: dict[str, Any]) -> str:
+    """Say what one way took; nothing where it gave memory back."""
+    if "bytes" not in fact:
+        return "-"
+    return f"{max(0, fact['bytes']) / 2**20:.0f} MiB, {fact['prepare_s']:.0f} s"
 
 
 def _cell(fact: dict[str, Any]) -> str:
