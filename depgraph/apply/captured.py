@@ -1,7 +1,5 @@
 """A captured CUDA graph as plain data: its nodes, the operators that launched them, and memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,7 +112,7 @@ class Captured:
         return {"version": _VERSION, **asdict(self)}
 
     @classmethod
-    def from_json(cls, found: Any) -> Captured:
+    def from_json(cls, found: Any) -> "Captured":
         """Read what `to_json` returns; else raise ValueError."""
         if not isinstance(found, dict) or found.get("version") != _VERSION:
             message = "it is of another version of depgraph"

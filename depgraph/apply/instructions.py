@@ -1,7 +1,5 @@
 """The instructions of a kernel as nvdisasm prints them, in blocks between which it jumps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

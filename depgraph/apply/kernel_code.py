@@ -5,8 +5,6 @@ pointer among the parameters, whatever is added to it, stays in the memory that 
 to. One that is loaded may lead anywhere. Functions are followed into, from each call of its own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -89,7 +87,7 @@ class KernelCode:
         """Tell whether it may write through the pointer at a byte of its parameters."""
         return bool(self.unknown) or at in self.stored or _ANY in self.stored
 
-    def joined(self, other: KernelCode) -> KernelCode:
+    def joined(self, other: "KernelCode") -> "KernelCode":
         """Return what two kernels of one name do between them."""
         return KernelCode(
             self.unknown or other.unknown, self.stored | other.stored,

@@ -1,17 +1,12 @@
 """A captured graph and the recording of one: the same nodes, or a refusal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from depgraph.apply.captured import COPY, KERNEL, MEMSET
+from depgraph.apply.captured import COPY, KERNEL, MEMSET, Captured, Node
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy, Kernel
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Captured, Node
 
 Operation: TypeAlias = Kernel | Copy
 _AGAIN = "record the program as it is now"

@@ -5,22 +5,28 @@ that no operator launched. Two units conflict if some values let one write a byt
 touches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.apply.captured import COPY, EMPTY, KERNEL, LIBRARY, MEMSET, TARGET, Allocation
+from depgraph.apply.captured import (
+    COPY,
+    EMPTY,
+    KERNEL,
+    LIBRARY,
+    MEMSET,
+    TARGET,
+    Allocation,
+    Call,
+    Captured,
+    Node,
+    View,
+)
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.operators import rule_of
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Call, Captured, Node, View
 
 DATA = "tensors that one writes and the other uses"
 REUSE = "memory that one tensor gave back and another got"

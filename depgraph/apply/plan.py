@@ -1,23 +1,15 @@
 """Graphs that a captured one may become: from what its nodes may touch to candidates."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
-from depgraph.apply.captured import EMPTY, KERNEL
-from depgraph.apply.may_sets import REUSE, WORKSPACE, conflicts, units_of
-from depgraph.apply.order import along_branches, branches_of, chain, masks_of, reduced
+from depgraph.apply.captured import EMPTY, KERNEL, Captured
+from depgraph.apply.kernel_code import KernelCode
+from depgraph.apply.may_sets import REUSE, WORKSPACE, Unit, conflicts, units_of
+from depgraph.apply.order import Edge, along_branches, branches_of, chain, masks_of, reduced
 from depgraph.system.text import counted
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Captured
-    from depgraph.apply.kernel_code import KernelCode
-    from depgraph.apply.may_sets import Unit
-    from depgraph.apply.order import Edge
 
 PLAIN, FREE, BRANCHES = "as captured", "free", "branches"
 RECORDED = "in the recording"

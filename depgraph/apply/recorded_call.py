@@ -1,31 +1,24 @@
 """What a recording shows of one call of `depgraph.torch.parallelize`, and lets predict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.apply.captured import read_captures
+from depgraph.apply.captured import Captured, read_captures
 from depgraph.apply.matching import match_nodes, operations_of, refuse_other_nodes
+from depgraph.apply.order import Edge
 from depgraph.apply.plan import Recorded
 from depgraph.errors import ApplyError
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.mechanisms.cuda_graph import CudaGraph
-from depgraph.mechanisms.predicted_time import in_microseconds, predicted_time
+from depgraph.mechanisms.predicted_time import PredictedTime, in_microseconds, predicted_time
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.companions import captures_of
 from depgraph.store.store import Store
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Captured
-    from depgraph.apply.order import Edge
-    from depgraph.mechanisms.predicted_time import PredictedTime
-    from depgraph.timing.profile import BlockProfile, KernelProfile
+from depgraph.timing.profile import BlockProfile, KernelProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,13 @@
 """Streams and events that let a plain CUDA program run what is independent side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from depgraph.apply.matching import operations_of
-from depgraph.apply.order import along_branches, branches_of, masks_of, reduced
+from depgraph.apply.order import Edge, along_branches, branches_of, masks_of, reduced
 from depgraph.graph.program import Kernel
 from depgraph.mechanisms.base import dependent_operations
-
-if TYPE_CHECKING:
-    from depgraph.apply.order import Edge
-    from depgraph.store.store import Store
+from depgraph.store.store import Store
 
 MOST_STREAMS = 16
 

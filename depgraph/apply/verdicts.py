@@ -1,22 +1,17 @@
 """What a check in another process found of a function's graphs."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from depgraph.apply.captured import Captured
 from depgraph.apply.kernel_code import KernelCode
+from depgraph.apply.order import Edge
 from depgraph.errors import ApplyError
 from depgraph.store.companions import checked, read_companion, write_companion
 from depgraph.system.output import new_file
 from depgraph.system.strict_json import restore
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Captured
-    from depgraph.apply.order import Edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class Verdicts:
             write_companion(made, content, store=store, what=checked(call))
 
     @classmethod
-    def read(cls, path: Path, store: str = "", *, call: int = 0) -> Verdicts:
+    def read(cls, path: Path, store: str = "", *, call: int = 0) -> "Verdicts":
         """Read what `write` wrote; refuse what is damaged, or goes with another store or call."""
         found = read_companion(path, store, what=checked(call))
         try:

@@ -1,7 +1,5 @@
 """Which allocation of PyTorch's allocator an address lay in, at any time of a capture."""
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ class AllocationLog:
         stats = torch._C._cuda_memoryStats(self._device)
         return int(stats["allocation"]["all"]["allocated"])
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> "Timeline":
         """Return what was allocated since the log began; refuse if not all of it was noted."""
         snapshot = torch.cuda.memory._snapshot()
         events = snapshot["device_traces"][self._device]

@@ -1,23 +1,19 @@
 """Running graphs on the GPU: how long they take, and what they leave in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import median
 from time import monotonic, perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from depgraph.apply.order import Edge
 from depgraph.errors import ApplyError
-
-if TYPE_CHECKING:
-    from depgraph.apply.order import Edge
-    from depgraph.torch.capture import Plain
-    from depgraph.torch.driver import Driver
+from depgraph.torch.capture import Plain
+from depgraph.torch.driver import Driver
 
 _WARM_UPS, _ROUNDS, _ROUND_MS = 5, 7, 8.0
 _MOST_SECONDS = 30.0  # that a graph may take to end, and ten times what the captured one takes

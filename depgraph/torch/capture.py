@@ -1,13 +1,11 @@
 """Capturing a PyTorch function as a CUDA graph, and describing it."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,19 +27,15 @@ from depgraph.apply.captured import (
     Pointer,
 )
 from depgraph.apply.operators import rule_of
+from depgraph.apply.order import Edge
+from depgraph.apply.plan import Layout
 from depgraph.errors import ApplyError
-from depgraph.torch.allocations import listening
+from depgraph.torch.allocations import Timeline, listening
 from depgraph.torch.compiling import allocation_hook
+from depgraph.torch.driver import Driver
 from depgraph.torch.executed import is_library
-from depgraph.torch.operator_log import OperatorLog, refuse_faults
-
-if TYPE_CHECKING:
-    from depgraph.apply.order import Edge
-    from depgraph.apply.plan import Layout
-    from depgraph.torch.allocations import Timeline
-    from depgraph.torch.driver import Driver
-    from depgraph.torch.lanes import Lanes
-    from depgraph.torch.operator_log import SeenCall
+from depgraph.torch.lanes import Lanes
+from depgraph.torch.operator_log import OperatorLog, SeenCall, refuse_faults
 
 _WORD = 8
 _LEAST_ADDRESS, _MOST_ADDRESS = 1 << 20, 1 << 57

@@ -1,13 +1,11 @@
 """In a process that runs for that alone: comparing the graphs of a function with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -16,21 +14,16 @@ from depgraph.apply.may_sets import needs_code
 from depgraph.apply.plan import PLAIN
 from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.errors import ApplyError, DepgraphError
-from depgraph.torch.arguments import own_copies
-from depgraph.torch.bench import begin_with, copied, moved
+from depgraph.torch.arguments import Arguments, own_copies
+from depgraph.torch.bench import Result, begin_with, copied, moved
+from depgraph.torch.capture import Plain
 from depgraph.torch.checking import Checker, rounded, varied
 from depgraph.torch.choose import guards_of
 from depgraph.torch.operator_log import OperatorLog
+from depgraph.torch.parallel import Request
 from depgraph.torch.parallelized import Outputs
-from depgraph.torch.prepare import Prepared
+from depgraph.torch.prepare import Graph, Prepared
 from depgraph.torch.rerun import FUNCTION, GRAPH, Stage
-
-if TYPE_CHECKING:
-    from depgraph.torch.arguments import Arguments
-    from depgraph.torch.bench import Result
-    from depgraph.torch.capture import Plain
-    from depgraph.torch.parallel import Request
-    from depgraph.torch.prepare import Graph
 
 _MOST_CHECKED = 4  # graphs, the fastest first
 _VARIATIONS = 2

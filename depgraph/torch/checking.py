@@ -1,25 +1,20 @@
 """Comparing graphs with the function: on other inputs, in orders that would show a missing edge."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from depgraph.apply.order import adversarial_orders, chain, masks_of, reduced
+from depgraph.apply.captured import Call, Captured
+from depgraph.apply.order import Edge, adversarial_orders, chain, masks_of, reduced
 from depgraph.apply.verdicts import Verdict
 from depgraph.torch import bench
 from depgraph.torch.arguments import own_copy
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Call, Captured
-    from depgraph.apply.order import Edge
-    from depgraph.torch.bench import Result
+from depgraph.torch.bench import Result
 
 _MORE_RUNS = 2
 _LEFT_THERE = (0xFF, 0x00, 0x3C)  # no number, nothing, and small numbers

@@ -1,7 +1,5 @@
 """What a captured graph takes for granted, looked at before each call."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -12,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -20,7 +18,16 @@ from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
 from depgraph.torch import values
-from depgraph.torch.bindings import CALLED, EMPTY, ITEM, OF_MODULES, held_by, leading_to
+from depgraph.torch.bindings import (
+    CALLED,
+    EMPTY,
+    ITEM,
+    OF_MODULES,
+    Bindings,
+    Slot,
+    held_by,
+    leading_to,
+)
 from depgraph.torch.executed import is_library
 from depgraph.torch.namespaces import (
     ASKED,
@@ -33,9 +40,6 @@ from depgraph.torch.namespaces import (
 )
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import KeptWords, Versions, described, objects_as_now, tensors_as_now
-
-if TYPE_CHECKING:
-    from depgraph.torch.bindings import Bindings, Slot
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
 _NO_OBJECTS = (

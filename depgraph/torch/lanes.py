@@ -1,21 +1,17 @@
 """Streams that functions are captured on, and the memory that goes with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from depgraph.torch.driver import Driver
 from depgraph.torch.operator_log import OperatorLog
 
-if TYPE_CHECKING:
-    from depgraph.torch.driver import Driver
-
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_idle: dict[int, list[Lanes]] = {}
+_idle: "dict[int, list[Lanes]]" = {}
 
 
 # A workspace belongs to a stream for good, even if the stream is destroyed and another one gets
@@ -89,7 +85,7 @@ class Lanes:
         here.wait_stream(there)
 
     @classmethod
-    def acquire(cls, device: Any, driver: Driver) -> Lanes:
+    def acquire(cls, device: Any, driver: Driver) -> "Lanes":
         """Return lanes that no other function uses."""
         idle = _idle.get(device.index)
         return idle.pop() if idle else cls(device, driver)

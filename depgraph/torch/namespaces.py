@@ -1,22 +1,17 @@
 """What dictionaries hold: those of modules, classes and objects, and those that a function uses."""
 
-from __future__ import annotations
-
 import builtins
 import gc
 import inspect
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depgraph.torch.bindings import ATTRIBUTE, ITEM
+from depgraph.torch.bindings import ATTRIBUTE, ITEM, Slot
 from depgraph.torch.executed import function_in, globals_in, is_library, names_in
 from depgraph.torch.unchanged import WORDS
 from depgraph.torch.values import count_of, is_the_same, iterated
-
-if TYPE_CHECKING:
-    from depgraph.torch.bindings import Slot
 
 # Where what a slot holds can be looked at; `ASKED`: nobody knows but the object.
 IN_DICTIONARY, IN_LIST, IN_WORD, ASKED = "dictionary", "list", "word", ""
@@ -67,7 +62,7 @@ class Names:
     def _count(self) -> int:
         return count_of(self.dictionary) - sum(name in self.dictionary for name in self._unread)
 
-    def note_order(self) -> Names:
+    def note_order(self) -> "Names":
         """Keep in which order they are."""
         self.note_size()
         self._keys = [*iterated(self.dictionary)]

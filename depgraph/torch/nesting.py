@@ -4,8 +4,6 @@ PyTorch's pytrees take a microsecond a leaf, and more for each container; Python
 are gone through here in a tenth of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from operator import is_
 from typing import Any, NamedTuple
@@ -19,7 +17,9 @@ class _Container(NamedTuple):
     kind: Any
     keys: list[Any]  # of a dictionary
     n: int
-    inner: tuple[_Container | None, ...]  # None in the place of a leaf; () if there is nothing else
+    inner: (
+        "tuple[_Container | None, ...]"  # None in the place of a leaf; () if there is nothing else
+    )
 
 
 class Nesting:

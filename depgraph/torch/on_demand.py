@@ -1,24 +1,19 @@
 """A function that runs as CUDA graphs which are made when they are first wanted."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from depgraph.apply.applied import Applied
 from depgraph.errors import ApplyError
 from depgraph.torch.arguments import firsts_of, kind_of
 from depgraph.torch.guards import WarnOnce
 from depgraph.torch.operator_log import is_listened_to
 from depgraph.torch.parallelized import Parallelized, StandIn, is_capturing
 from depgraph.torch.values import is_simple
-
-if TYPE_CHECKING:
-    from depgraph.apply.applied import Applied
-
 
 _WHOLE = torch.Tensor, bool, int, float, str, type(None)
 

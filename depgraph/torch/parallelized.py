@@ -1,26 +1,20 @@
 """A function that runs as a CUDA graph wherever nothing has changed that the graph rests on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from depgraph.apply.applied import Applied
 from depgraph.errors import ApplyError
-from depgraph.torch.arguments import is_dense
-from depgraph.torch.guards import WarnOnce
+from depgraph.torch.arguments import Arguments, is_dense
+from depgraph.torch.guards import Guards, WarnOnce
+from depgraph.torch.lanes import Lanes
 from depgraph.torch.nesting import Nesting
 from depgraph.torch.values import is_strided
-
-if TYPE_CHECKING:
-    from depgraph.apply.applied import Applied
-    from depgraph.torch.arguments import Arguments
-    from depgraph.torch.guards import Guards
-    from depgraph.torch.lanes import Lanes
 
 _RETURN_THEMSELVES = frozenset(
     """
@@ -235,7 +229,7 @@ class StandIn:
             return partial(self._changed, found)
         return found
 
-    def _changed(self, change: Callable[..., Any], *args: Any, **keywords: Any) -> StandIn:
+    def _changed(self, change: Callable[..., Any], *args: Any, **keywords: Any) -> "StandIn":
         change(*args, **keywords)
         return self
 

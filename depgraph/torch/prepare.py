@@ -1,44 +1,62 @@
 """Everything between a function and a graph of it: warming up, capturing, choosing."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
+from depgraph.apply.captured import Allocation
+from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.may_sets import reached_by_others, written_outside
-from depgraph.apply.order import chain
-from depgraph.apply.plan import PLAIN, Layout, make_plan
+from depgraph.apply.order import Edge, chain
+from depgraph.apply.plan import PLAIN, Candidate, Layout, Plan, Recorded, make_plan
 from depgraph.apply.verdicts import fingerprint
 from depgraph.errors import ApplyError
+from depgraph.torch.arguments import Arguments
 from depgraph.torch.bench import Bench
-from depgraph.torch.bindings import find_bindings
-from depgraph.torch.capture import capture, capture_plainly, unnoticed
+from depgraph.torch.bindings import Bindings, find_bindings
+from depgraph.torch.capture import Plain, Program, capture, capture_plainly, unnoticed
 from depgraph.torch.compiling import compiled, without_own_graphs
 from depgraph.torch.driver import Driver
+from depgraph.torch.executed import Executed
 from depgraph.torch.lanes import Lanes
 from depgraph.torch.operator_log import parts_of
-from depgraph.torch.warm_up import warm_up
-
-if TYPE_CHECKING:
-    from depgraph.apply.captured import Allocation
-    from depgraph.apply.kernel_code import KernelCode
-    from depgraph.apply.order import Edge
-    from depgraph.apply.plan import Candidate, Plan, Recorded
-    from depgraph.torch.arguments import Arguments
-    from depgraph.torch.bindings import Bindings
-    from depgraph.torch.capture import Plain, Program
-    from depgraph.torch.executed import Executed
-    from depgraph.torch.parallel import Request
-    from depgraph.torch.warm_up import Warm
+from depgraph.torch.parallel import Request
+from depgraph.torch.warm_up import Warm, warm_up
 
 _WIDTHS = (2, 4, 8, 16, 32)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured function, and a graph that it may run as."""
+
+    program: Program
+    plan: Plan
+    candidate: Candidate | None = None  # None for the order in which it was captured
+    recorded: Recorded | None = None  # what a recording shows, where that is trusted
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Between the nodes."""
+        if self.candidate is None:
+            return tuple(chain(self.plan.n))
+        return self.candidate.edges
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return PLAIN if self.candidate is None else self.candidate.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from other graphs."""
+        return fingerprint(self.program.captured, self.edges)
 
 
 class Prepared:
@@ -241,30 +259,3 @@ class Prepared:
             weights = None
         plan = make_plan(program.captured, weights, self.codes, recorded)
         return Graph(program, plan, None, recorded)
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A captured function, and a graph that it may run as."""
-
-    program: Program
-    plan: Plan
-    candidate: Candidate | None = None  # None for the order in which it was captured
-    recorded: Recorded | None = None  # what a recording shows, where that is trusted
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """Between the nodes."""
-        if self.candidate is None:
-            return tuple(chain(self.plan.n))
-        return self.candidate.edges
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return PLAIN if self.candidate is None else self.candidate.name
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells it from other graphs."""
-        return fingerprint(self.program.captured, self.edges)

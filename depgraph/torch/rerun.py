@@ -1,7 +1,5 @@
 """Running the program again, up to a call of `parallelize`: to look at it where nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -12,14 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
+from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import ApplyError, RecorderError
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from depgraph.apply.kernel_code import KernelCode
 
 CHECK_CALL = "DEPGRAPH_CHECK_CALL"
 _FOLDER = "DEPGRAPH_CHECK_FOLDER"
@@ -43,7 +38,7 @@ class Stage:
     codes: dict[str, KernelCode] | None = None  # what such a process read; None if there was none
 
     @classmethod
-    def from_environment(cls) -> Stage:
+    def from_environment(cls) -> "Stage":
         """Return what the environment says."""
         modules, codes = os.environ.get(_MODULES), os.environ.get(_CODES)
         return cls(

@@ -1,14 +1,12 @@
 """Running a function until it is warm, and finding out what it changes."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +14,10 @@ from torch.utils import _pytree as pytree
 
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import of_several_processes
+from depgraph.torch.bindings import Bindings, of_several_processes
 from depgraph.torch.compiling import refuse_unseen, uncompiled
 from depgraph.torch.executed import Executed
 from depgraph.torch.operator_log import OperatorLog
-
-if TYPE_CHECKING:
-    from depgraph.torch.bindings import Bindings
 
 _MOST_RUNS = 4  # until a function leaves everything bound as it was
 _MORE_RUNS = 2  # until libraries have chosen their kernels

@@ -5,8 +5,6 @@ PyTorch (``is_cpu_op``, ``stream``). A file is a `GlobalMetadata` and `Node` aft
 its length in front.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterator

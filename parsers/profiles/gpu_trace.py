@@ -4,22 +4,17 @@ They are those of ``nsys stats --report cuda_gpu_trace --format csv`` (once ``gp
 ``nvprof --print-gpu-trace --csv``; what stands around a table is passed over.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import source
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from depgraph.timing.profile import KernelProfile
+from depgraph.timing.profile import KernelProfile
 
 _DEVICE = re.compile(r"(?P<name>.*?)\s*\((?P<number>\d{1,9})\)")
 _MEMORY = re.compile("memset|memcpy", re.IGNORECASE)
@@ -108,7 +103,7 @@ _OF_EACH_LAUNCH = ("start", "duration", "name", "correlation")  # others are the
 
 def _find_table(
     path: Path, dialect: Dialect, lines: Iterator[tuple[int, str]], columns: KernelColumns
-) -> _Table:
+) -> "_Table":
     for number, line in lines:
         if not dialect.recognises(line):
             continue

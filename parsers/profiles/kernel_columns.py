@@ -1,7 +1,5 @@
 """The columns of a profile, filled by all readers of profiles, and typed and checked here alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -112,7 +110,7 @@ class KernelColumns:
             self._flush()
 
     @property
-    def memory(self) -> KernelColumns:
+    def memory(self) -> "KernelColumns":
         """The columns of memsets and copies."""
         if self._memory is None:
             self._memory = KernelColumns(self._path)

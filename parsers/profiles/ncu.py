@@ -1,19 +1,13 @@
 """Kernel times from the CSV of Nsight Compute, its raw page or its details page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles import source
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from depgraph.timing.profile import KernelProfile
+from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "write it with: ncu --csv --page raw --print-units base --import REPORT.ncu-rep, the report "

@@ -1,7 +1,5 @@
 """What profilers write: text, however packed and encoded, its rows, numbers and units."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -41,7 +39,7 @@ def read_head(path: Path) -> Head:
         return Head(path, stream.read(HEAD_BYTES) or b"", stream.compression)
 
 
-def open_text(path: Path) -> Text:
+def open_text(path: Path) -> "Text":
     """Open a file for reading lines; every kind of line end becomes a newline."""
     encoding = _encoding_of(read_head(path).raw[:4])
     stream = io.BufferedReader(TraceStream(path), HEAD_BYTES)

@@ -1,7 +1,5 @@
 """A recording as a trace: kernels with exact footprints, copies and memsets between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -42,7 +40,7 @@ def sniff(head: bytes) -> bool:
     return head.startswith(MARK)
 
 
-def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
+def open_inputs(inputs: Sequence[TraceInput]) -> "Recording":
     """Open the recording of one process: a single file, no pipe."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a recording of its own", "extract them one by one")
@@ -210,7 +208,7 @@ def _slices(n: int, ranges_of_each: int, at_once: int) -> list[slice]:
     return [slice(low, low + step) for low in range(0, n, step)]
 
 
-def _of_loads(loaded: _Loaded, blocks: NDArray[np.int64], at_once: int) -> Iterator[Footprints]:
+def _of_loads(loaded: "_Loaded", blocks: NDArray[np.int64], at_once: int) -> Iterator[Footprints]:
     """Yield what loads read, by the place of each block among `blocks`."""
 
     def read(
