@@ -12,6 +12,7 @@ from operator import is_
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 from torch.utils.hooks import RemovableHandle
@@ -158,9 +159,9 @@ class Guards:
             )
         wanted = {at for tensor in (*used, *on_host) for at in addresses_of(tensor)}
         bound = {at: s.path for s in bindings.tensors() for at in addresses_of(s.value)}
-        arrays = {_address_of_array(owner): path for owner, _, path in bindings.contents}
-        unbound = [t for t in used if not bound.keys() & addresses_of(t)]
-        unbound += [t for t in on_host if not (bound | arrays).keys() & addresses_of(t)]
+        arrays = {a.ctypes.data for a, *_ in bindings.contents if isinstance(a, np.ndarray)}
+        unbound = [t for t in used if bound.keys().isdisjoint(addresses_of(t))]
+        unbound += [t for t in on_host if (bound.keys() | arrays).isdisjoint(addresses_of(t))]
         _refuse_unbound(unbound, names or {})
 
         # Without gradients a parameter is left out by an optimizer, and by nobody else.
@@ -504,12 +505,6 @@ def _namespaces(
 def _described(tensor: Any) -> Any:
     """Return where a tensor lies, and what decides what operators do with it."""
     return described(tensor) if values.is_strided(tensor) else addresses_of(tensor)
-
-
-def _address_of_array(owner: Any) -> int:
-    """Return where the items of a NumPy array lie; -1 for anything else."""
-    found = getattr(owner, "ctypes", None)
-    return -1 if found is None else int(found.data)
 
 
 def _hooks_of_all() -> list[tuple[Any, ...]]:

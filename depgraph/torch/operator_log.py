@@ -89,7 +89,6 @@ class OperatorLog(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Call an operator, and note it."""
         del types
         kwargs = kwargs or {}
         if _is_composite(func, self._device.type):

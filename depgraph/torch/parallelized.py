@@ -234,18 +234,15 @@ class StandIn:
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the function, such as a model's."""
         if name.startswith("_") or name in self._OWN:
             super().__setattr__(name, value)
         else:
             setattr(self._function, name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute of the function."""
         delattr(self._function, name)
 
     def __dir__(self) -> list[str]:
-        """Return the names of attributes, those of the function included."""
         return sorted({*super().__dir__(), *dir(self._function)})
 
 
@@ -376,7 +373,6 @@ class Parallelized(StandIn):
         return ready.plain
 
     def __del__(self) -> None:
-        """Let others have the memory."""
         self.let_go()
 
     def let_go(self) -> None:

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.torch.unchanged_jit import ANYWHERE, comparisons
+from depgraph.torch.unchanged_jit import ANYWHERE, Words, comparisons
 
 if TYPE_CHECKING:
     from depgraph.torch.namespaces import Names
-    from depgraph.torch.unchanged_jit import Words
 
 _WORD = 8  # bytes
 _HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: the address stands before the object
@@ -82,13 +81,12 @@ def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
         except LookupError:
             others.append((each, type(each), mine))
     are_words_as_then = words.as_then()
-
-    def are_as_then() -> bool:
-        return are_words_as_then() and all(
-            type(each) is cls and _attributes_of(each) is mine for each, cls, mine in others
-        )
-
-    return are_as_then
+    if not others:
+        return are_words_as_then
+    return lambda: (
+        are_words_as_then()
+        and all(type(each) is cls and _attributes_of(each) is mine for each, cls, mine in others)
+    )
 
 
 class KeptWords:

@@ -1,21 +1,18 @@
 """What compiled code compares: words of Python's objects, and what libtorch says of tensors."""
 
-from __future__ import annotations
-
 import ctypes
 import sysconfig
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    Words = NDArray[np.int64]
+Words = NDArray[np.int64]
 
 # C functions that libtorch keeps stable (torch/csrc/inductor/aoti_torch/c/shim.h), and three of
 # C++, by their names in the library: of `at::native` and of `c10::TensorImpl`.

@@ -213,7 +213,6 @@ class Aliases:
         self._start, self._end = _joined(found)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return len(self._start) > 0
 
     def overlap(self, start: int, end: int) -> bool:
