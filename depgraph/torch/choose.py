@@ -1,29 +1,34 @@
 """Choosing a graph: those that a check has passed, measured beside the plain one."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from depgraph.apply.applied import Applied, Tried
 from depgraph.apply.captured import KERNEL
-from depgraph.apply.order import Edge
 from depgraph.apply.plan import PLAIN
-from depgraph.apply.recorded_call import RecordedCall
-from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import DepgraphError
-from depgraph.mechanisms.predicted_time import PredictedTime
 from depgraph.system.text import show_bytes
 from depgraph.torch.bench import time_calls
-from depgraph.torch.bindings import Bindings, Slot
-from depgraph.torch.capture import Plain
 from depgraph.torch.guards import Guards
 from depgraph.torch.operator_log import addresses_of
-from depgraph.torch.parallelized import Outputs, Parallelized, Ready, Replay
-from depgraph.torch.prepare import Graph, Prepared
+from depgraph.torch.parallelized import Outputs, Ready, Replay
+
+if TYPE_CHECKING:
+    from depgraph.apply.order import Edge
+    from depgraph.apply.recorded_call import RecordedCall
+    from depgraph.apply.verdicts import Verdicts
+    from depgraph.mechanisms.predicted_time import PredictedTime
+    from depgraph.torch.bindings import Bindings, Slot
+    from depgraph.torch.capture import Plain
+    from depgraph.torch.parallelized import Parallelized
+    from depgraph.torch.prepare import Graph, Prepared
 
 _MOST_TRIED = 3  # graphs, the fastest where they were checked
 _AS_FAST = 0.98  # of the time of the best so far: another one has to be faster than that
