@@ -23,23 +23,10 @@ from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
 from depgraph.parsers.scanning.json_lines import JsonLines, lanes_of, text_of, whole
 from depgraph.parsers.scanning.launch_limits import check_dimensions
 from depgraph.parsers.scanning.touch_table import MAX_Y, pack_block
-from depgraph.trace.records import (
-    RANGE,
-    READ,
-    SYNC_READ,
-    WRITE,
-    BlockTouches,
-    Damage,
-    KernelLaunch,
-    PossibleWrites,
-    ProgramOrder,
-    Ranges,
-    ScannedPart,
-)
+from depgraph.trace import records
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
-    from depgraph.trace.records import Overflow, PartTask
 
 FORMAT = "omniprobe"
 BLIND_SPOTS = (
@@ -52,7 +39,11 @@ BLIND_SPOTS = (
         " wave, and the GPU to be an MI300X: the trace says nothing of them"
     ),
 )
-_KINDS = {"read": (READ,), "write": (WRITE,), "readwrite": (SYNC_READ, WRITE)}
+_KINDS = {
+    "read": (records.READ,),
+    "write": (records.WRITE,),
+    "readwrite": (records.SYNC_READ, records.WRITE),
+}
 _WIDEST = 16  # bytes of a lane: global_store_dwordx4
 _LANES = 64
 _MOST_WAVES = 16
@@ -88,15 +79,17 @@ class _Dispatch:
     waves: int = 1
     is_unknown: bool = False
 
-    def launch(self, number: int) -> KernelLaunch:
+    def launch(self, number: int) -> records.KernelLaunch:
         x, y, z = (last + 1 for last in self.last)
         block = _LANES * self.waves, 1, 1
-        return KernelLaunch(self.name, (x, y, z), block, trace_id=number, architecture=_MI300X)
+        return records.KernelLaunch(
+            self.name, (x, y, z), block, trace_id=number, architecture=_MI300X
+        )
 
 
 class _Reader(JsonLines):
     def __init__(self) -> None:
-        super().__init__(ScannedPart())
+        super().__init__(records.ScannedPart())
         self._dispatches: dict[int, _Dispatch] = {}
 
     def _take(self, line: bytes) -> tuple[int, tuple[int, ...], list[int]] | None:
@@ -137,7 +130,7 @@ class _Reader(JsonLines):
 
     def _add(self, found: list[tuple[int, tuple[int, ...], list[int]]]) -> None:
         """Add the first bytes of all lanes in buffers."""
-        for kind in (READ, WRITE, SYNC_READ):
+        for kind in (records.READ, records.WRITE, records.SYNC_READ):
             some = [(row, lanes) for row, kinds, lanes in found if kind in kinds]
             start = np.array([*chain.from_iterable(lanes for _, lanes in some)], np.uint64)
             rows = np.repeat(
@@ -147,7 +140,7 @@ class _Reader(JsonLines):
             self._part.skipped["addresses in LDS or scratch"] += int((~is_global).sum())
             start, rows = start[is_global], rows[is_global]
             kinds = np.full(len(start), kind, np.uint8)
-            self._touches.append(Ranges(rows, kinds, start, start + np.uint64(1)))
+            self._touches.append(records.Ranges(rows, kinds, start, start + np.uint64(1)))
 
     def _finish(self) -> None:
         part = self._part
@@ -159,7 +152,7 @@ class _Reader(JsonLines):
             try:
                 check_dimensions(launch.grid, launch.block)
             except ValueError as error:
-                part.damage.append(Damage(part.lines, f"dispatch {number}: {error}"))
+                part.damage.append(records.Damage(part.lines, f"dispatch {number}: {error}"))
             if dispatch.last.count(_LAST_BLOCK):
                 part.untraced[dispatch.index] = "has blocks beyond 65535, which omniprobe mixes up"
             elif dispatch.is_unknown:
@@ -167,12 +160,12 @@ class _Reader(JsonLines):
         possible = self._possible(part.touches)
         for index in np.unique(possible.launch).tolist():
             if index not in part.untraced:
-                part.untraced[index], part.reach[index] = _UNSIZED, RANGE
+                part.untraced[index], part.reach[index] = _UNSIZED, records.RANGE
         part.possible.append(possible)
 
-    def _possible(self, touches: BlockTouches) -> PossibleWrites:
+    def _possible(self, touches: records.BlockTouches) -> records.PossibleWrites:
         """Return where writes meet accesses, however wide both are."""
-        written = touches.kind == WRITE
+        written = touches.kind == records.WRITE
         row, start, end = (each[written] for each in (touches.row, touches.start, touches.end))
         launch, x, y, z = (
             each[row].astype(np.int64) for each in (touches.launch, touches.x, touches.y, touches.z)
@@ -180,10 +173,10 @@ class _Reader(JsonLines):
         grid = np.array([d.last for d in self._dispatches.values()], np.int64).reshape(-1, 3) + 1
         block = x + grid[launch, 0] * (y + grid[launch, 1] * z)
         beside = np.uint64(_WIDEST - 1)
-        return PossibleWrites(launch.astype(np.int32), block, start - beside, end + beside)
+        return records.PossibleWrites(launch.astype(np.int32), block, start - beside, end + beside)
 
 
-def _read(stream: TraceStream, _: Overflow | None) -> ScannedPart:
+def _read(stream: TraceStream, _: records.Overflow | None) -> records.ScannedPart:
     """Read a log; what it wrote is looked at again at the end, so that all is kept."""
     return _Reader().read(stream)
 
@@ -195,7 +188,7 @@ class OmniprobeTrace(InputTrace):
     blind_spots = BLIND_SPOTS
     hint = "trace with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM"
 
-    def tasks(self) -> Iterator[PartTask]:
+    def tasks(self) -> Iterator[records.PartTask]:
         """Yield the log as one part: records of one dispatch may stand anywhere in it."""
         yield WholeInput(self._inputs[0], _read, self.input_bytes or 0)
 
@@ -204,10 +197,10 @@ class OmniprobeTrace(InputTrace):
         return DispatchOrder()
 
 
-class DispatchOrder(ProgramOrder):
+class DispatchOrder(records.ProgramOrder):
     """Puts dispatches in the order of their numbers; those that are missing between are opaque."""
 
-    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+    def add(self, part: records.ScannedPart) -> NDArray[np.int64]:
         """Take the log; return the index of each of its dispatches in `operations`."""
         numbers = [number for (number,) in part.keys]
         missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0

@@ -14,14 +14,7 @@ from depgraph.system.arrays import Blocks
 from depgraph.system.arrow import from_numpy, to_numpy
 from depgraph.system.output import Scratch, one_line_errors
 from depgraph.system.workers import return_free_memory
-from depgraph.trace.records import (
-    LDGSTS_READ,
-    READ,
-    SYNC_READ,
-    WRITE,
-    BlockTouches,
-    MemoryOperation,
-)
+from depgraph.trace import records
 
 # Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
 PAGE_BYTES = 1 << 16
@@ -136,7 +129,7 @@ class SpilledFootprints:
 
     def _pieces_of(self, block: int) -> Iterator[Footprints]:
         """Yield the ranges of one block shard by shard, those that a boundary cut put together."""
-        for kind in (READ, WRITE, SYNC_READ, LDGSTS_READ):
+        for kind in (records.READ, records.WRITE, records.SYNC_READ, records.LDGSTS_READ):
             kept = stack_footprints([])
             for path in self.paths:
                 piece = read_slice(path, "block", block, block + 1)
@@ -157,12 +150,12 @@ class SpilledFootprints:
 _RANGE_BYTES = 21
 
 
-def touched_by_copies(copies: Iterable[tuple[int, MemoryOperation]]) -> Footprints:
+def touched_by_copies(copies: Iterable[tuple[int, records.MemoryOperation]]) -> Footprints:
     """Return what copies and memsets read and write, by the block of each."""
     touched = [
         (block, kind, start, start + copy.size)
         for block, copy in copies
-        for kind, start in ((READ, copy.source), (WRITE, copy.address))
+        for kind, start in ((records.READ, copy.source), (records.WRITE, copy.address))
         if copy.size > 0 and start is not None
     ]
     rows = zip(*touched, strict=True) if touched else ((),) * 4
@@ -183,7 +176,7 @@ class RangeStore:
         self._scratch = scratch
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
+        self, touches: records.BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
         """Take the ranges of a part by the block of each row, -1 for none, and its runs."""
         if len(touches.row):
@@ -208,7 +201,7 @@ class RangeStore:
             if 2 * len(joined) > self._most:
                 self._spill()
 
-    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+    def finish(self, copies: Iterable[tuple[int, records.MemoryOperation]]) -> None:
         """Take what copies and memsets do, by the block of each; nothing comes after."""
         piece = touched_by_copies(copies)
         if len(piece):

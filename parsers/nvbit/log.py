@@ -25,17 +25,7 @@ from depgraph.parsers.scanning.inputs import (
     whole_lines,
 )
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
-from depgraph.trace.records import (
-    Damage,
-    FileState,
-    KernelLaunch,
-    Operation,
-    Overflow,
-    PartTask,
-    ProgramOrder,
-    ScannedPart,
-    unreadable,
-)
+from depgraph.trace import records
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -80,7 +70,9 @@ class Log:
     id_offset: int  # by how much launch lines count ahead of access lines
     is_one_of_several: bool
 
-    def scan(self, text: Text, begin: int, end: int, overflow: Overflow | None) -> ScannedPart:
+    def scan(
+        self, text: Text, begin: int, end: int, overflow: records.Overflow | None
+    ) -> records.ScannedPart:
         """Scan whole lines of ``text[begin:end]``, see `scan_text`."""
         if self.dialect.rewrite is not None:
             lines = self.dialect.rewrite(text[begin:end].tobytes())
@@ -102,16 +94,16 @@ class LogRange:
     path: Path
     begin: int
     end: int
-    file: FileState
+    file: records.FileState
 
     @property
     def input_bytes(self) -> int:
         """Bytes of input that this part stands for."""
         return self.end - self.begin
 
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+    def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
         """Read and scan the part."""
-        part, longest = ScannedPart(), min(self.end + MAX_LINE_BYTES, self.file.size)
+        part, longest = records.ScannedPart(), min(self.end + MAX_LINE_BYTES, self.file.size)
         try:
             with self.path.open("rb") as file:
                 start = find_mark(file, b"\n", self.begin, self.end)
@@ -119,14 +111,14 @@ class LogRange:
                     stop = find_mark(file, b"\n", self.end, longest)
                     part = self._scan(file, start, stop, overflow)
         except OSError as error:
-            raise unreadable(self.path, error) from None
+            raise records.unreadable(self.path, error) from None
         self.file.verify(self.path)
         part.bytes = part.text_bytes = self.input_bytes
         return part
 
     def _scan(
-        self, file: BufferedReader, start: int, stop: int, overflow: Overflow | None
-    ) -> ScannedPart:
+        self, file: BufferedReader, start: int, stop: int, overflow: records.Overflow | None
+    ) -> records.ScannedPart:
         size = stop - start
         text = mem_trace.text_buffer(size)
         file.seek(start)
@@ -154,13 +146,13 @@ class LogText:
     buffer: LineBuffer = field(repr=False)
     input_bytes: int
 
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+    def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
         """Scan the part."""
         text, size = self.buffer.text, self.buffer.size
         part = self.log.scan(text, 0, size, overflow)
         part.bytes, part.text_bytes = self.input_bytes, size
         if self.buffer.failure is not None:
-            part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
+            part.damage.append(records.Damage(max(part.lines, 1), self.buffer.failure))
         elif self.buffer.is_last:
             _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.dialect)
         _note_overlong(part, self.buffer.overlong)
@@ -168,13 +160,13 @@ class LogText:
         return part
 
 
-def _note_overlong(part: ScannedPart, lines: int) -> None:
+def _note_overlong(part: records.ScannedPart, lines: int) -> None:
     if lines:
         part.lines += lines
         part.skipped[mem_trace.OVERLONG] += lines
 
 
-def _check_last_line(part: ScannedPart, text: Text, dialect: mem_trace.Dialect) -> None:
+def _check_last_line(part: records.ScannedPart, text: Text, dialect: mem_trace.Dialect) -> None:
     """Note as damage that the trace's last line is a cut access or launch line."""
     tail = text.tobytes()
     if not tail or tail.endswith(b"\n"):
@@ -187,7 +179,7 @@ def _check_last_line(part: ScannedPart, text: Text, dialect: mem_trace.Dialect) 
     begun = mem_trace.MARK.startswith(line[: len(mem_trace.MARK)]) or mem_trace.MARK in line
     # A tail of more than a line's length without its start can only be a cut foreign line.
     if begun and not is_whole:
-        part.damage.append(Damage(part.lines, "the last line is cut"))
+        part.damage.append(records.Damage(part.lines, "the last line is cut"))
 
 
 class IdOffset:
@@ -253,7 +245,7 @@ class NvbitTrace(InputTrace):
             self._dialects[item.name] = found or mem_trace.CURRENT
         return self._dialects[item.name]
 
-    def tasks(self) -> Iterator[PartTask]:
+    def tasks(self) -> Iterator[records.PartTask]:
         """Yield the parts of the logs, in the order of the files."""
         for item in self._inputs:
             in_order = self.dialect(item).in_order
@@ -288,7 +280,7 @@ class NvbitTrace(InputTrace):
         best = offset.best()
         return self._id_offset if best is None else best
 
-    def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[PartTask]:
+    def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[records.PartTask]:
         offset = IdOffset()
         consumed = 0
         cut = mem_trace.start_of_cut_launch if self.dialect(item).in_order else None
@@ -306,12 +298,12 @@ class NvbitTrace(InputTrace):
         """Return what numbers the launches."""
         return LogOrder(has_ids=all(self.dialect(item).has_ids for item in self._inputs))
 
-    def untraced(self, launch: KernelLaunch) -> str | None:
+    def untraced(self, launch: records.KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
         return mem_trace.untraced_by_name(launch.name)
 
 
-class LogOrder(ProgramOrder):
+class LogOrder(records.ProgramOrder):
     """Takes launches in the order of their lines; one with a known id is of another process."""
 
     # Accesses without an id above the first launch line of a part are of the last one before it.
@@ -322,7 +314,7 @@ class LogOrder(ProgramOrder):
         self._process_of: dict[tuple[int, ...], int] = {}
         self._has_ids = has_ids
 
-    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+    def add(self, part: records.ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return the index in `operations` of each of its launches, or -1."""
         last_before = len(self.operations) - 1
         places = super().add(part)
@@ -330,9 +322,9 @@ class LogOrder(ProgramOrder):
             places[[launch is None for launch in part.launches]] = last_before
         return places
 
-    def announced(self, key: tuple[int, ...], launch: Operation) -> Operation:
+    def announced(self, key: tuple[int, ...], launch: records.Operation) -> records.Operation:
         """Give a launch without an id its number, and one whose id is known another process."""
-        if not isinstance(launch, KernelLaunch):
+        if not isinstance(launch, records.KernelLaunch):
             return launch
         if not self._has_ids:
             return replace(launch, trace_id=len(self.operations))

@@ -22,19 +22,11 @@ from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, whole_lines
 from depgraph.parsers.scanning.launch_limits import checked_launch
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
 from depgraph.parsers.simlog.lines import PUSHED_MARK, NamedBlocks, pushed_kernel
+from depgraph.trace import records
 from depgraph.trace.names import demangle
-from depgraph.trace.records import (
-    READ,
-    WRITE,
-    Damage,
-    KernelLaunch,
-    Ranges,
-    ScannedPart,
-)
 
 if TYPE_CHECKING:
     from depgraph.parsers.scanning.inputs import LineBuffer, TraceInput, TraceStream
-    from depgraph.trace.records import Dim3, Operation, Overflow, PartTask
 
 FORMAT = "simlog"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -48,7 +40,7 @@ _BUFFER_BYTES = 1 << 22
 _MAX_REQUEST_BYTES = 1 << 16
 _ADDRESS_END = 1 << 57
 _TEXTURES = "reads textures, which do not count as global memory"
-_KINDS = {b"GLOBAL_R": READ, b"GLOBAL_W": WRITE}
+_KINDS = {b"GLOBAL_R": records.READ, b"GLOBAL_W": records.WRITE}
 
 # Patterns that begin with a mark are matched where it stands first in a line, and nowhere else:
 # looking for them from each of many marks would take time with the square of the line's length.
@@ -79,13 +71,14 @@ def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
 
 
 class _Log:
-    def __init__(self, overflow: Overflow | None = None) -> None:
-        self._part = ScannedPart()
-        self._operations: list[Operation] = []  # kernels and host copies, in the log's order
+    def __init__(self, overflow: records.Overflow | None = None) -> None:
+        self._part = records.ScannedPart()
+        # Kernels and host copies, in the log's order.
+        self._operations: list[records.Operation] = []
         self._touches = TouchTable(overflow)
         self._index: dict[int, int] = {}  # of each kernel among the keys of the part
-        self._rows: dict[tuple[int, Dim3], int] = {}
-        self._launches: list[KernelLaunch] = []
+        self._rows: dict[tuple[int, records.Dim3], int] = {}
+        self._launches: list[records.KernelLaunch] = []
         self._header: list[bytes] = []
         self._blocks = NamedBlocks()
         self._durations: dict[int, int] = {}
@@ -120,7 +113,7 @@ class _Log:
         self._add(requests)
         part.lines += buffer.overlong
         if buffer.failure is not None:
-            part.damage.append(Damage(max(part.lines, 1), buffer.failure))
+            part.damage.append(records.Damage(max(part.lines, 1), buffer.failure))
 
     def _request(self, line: bytes, requests: list[tuple[int, int, int, int]]) -> None:
         self._part.access_lines += 1
@@ -147,7 +140,7 @@ class _Log:
         self._part.add_damaged_line("memory line is damaged")
         self._counts["damaged memory lines"] += 1
 
-    def _row(self, kernel: int, block: Dim3) -> int:
+    def _row(self, kernel: int, block: records.Dim3) -> int:
         key = (kernel, block)
         if key not in self._rows:
             if block[0] > MAX_X or max(block[1:]) > MAX_Y:
@@ -170,7 +163,7 @@ class _Log:
         np.add.at(touches.arrays.rows.accesses, row, 1)
         np.add.at(touches.arrays.rows.instructions, row, 1)
         addresses = np.array(starts, np.uint64), np.array(ends, np.uint64)
-        touches.append(Ranges(row, np.array(kinds, np.uint8), *addresses))
+        touches.append(records.Ranges(row, np.array(kinds, np.uint8), *addresses))
 
     def _time(self, line: str) -> None:
         if self._blocks.start(line) or (finished := self._blocks.finish(line)) is None:
@@ -209,18 +202,18 @@ class _Log:
         try:
             yield
         except ValueError as error:
-            self._part.damage.append(Damage(self._part.lines, str(error)))
+            self._part.damage.append(records.Damage(self._part.lines, str(error)))
 
-    def _launch(self, launch: KernelLaunch) -> None:
+    def _launch(self, launch: records.KernelLaunch) -> None:
         self._launches.append(launch)
         self._operations.append(launch)
 
-    def finish(self) -> ScannedPart:
+    def finish(self) -> records.ScannedPart:
         part = self._part
         if self._header:
             self._end_header()
         if b"mf: " in self._last_line and not _WHOLE_END.search(self._last_line):
-            part.damage.append(Damage(part.lines, "the last line is cut"))
+            part.damage.append(records.Damage(part.lines, "the last line is cut"))
         part.touches = self._touches.touches()
         self._announce()
         if self._durations:
@@ -252,7 +245,7 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _read(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
+def _read(stream: TraceStream, overflow: records.Overflow | None) -> records.ScannedPart:
     log = _Log(overflow)
     for buffer in whole_lines(stream, _BUFFER_BYTES):
         log.take(buffer)
@@ -266,6 +259,6 @@ class SimlogTrace(InputTrace):
     format = FORMAT
     blind_spots = BLIND_SPOTS
 
-    def tasks(self) -> Iterator[PartTask]:
+    def tasks(self) -> Iterator[records.PartTask]:
         """Yield the log as one part: a line belongs to blocks and kernels of any other."""
         yield WholeInput(self._inputs[0], _read, self.input_bytes or 0)
