@@ -98,7 +98,10 @@ class KernelCode:
 def read_codes(
     folder: Path, pointers: Mapping[str, Collection[int]], nvdisasm: Path
 ) -> dict[str, KernelCode]:
-    """Find what kernels of loaded modules do, by name, with pointers at bytes of parameters."""
+    """Find what kernels of loaded modules do, by name, with pointers at bytes of parameters.
+
+    Those of one name do what any of them does: nothing says which of them is launched.
+    """
     modules = [read_module(path) for path in sorted(folder.glob("*.cubin"))]
     modules = [module for module in modules if pointers.keys() & module.begin_of.keys()]
     found: dict[str, KernelCode] = {}

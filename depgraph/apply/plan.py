@@ -94,10 +94,11 @@ class Plan:
         return self._reduced_without(())
 
     def _reduced_without(self, reasons: Collection[str]) -> list[Edge]:
-        kept = (
-            (mask for reason, mask in each.items() if reason not in reasons) for each in self.before
-        )
-        return reduced([reduce(or_, masks, 0) for masks in kept])[0]
+        kept = [
+            reduce(or_, (mask for reason, mask in masks.items() if reason not in reasons), 0)
+            for masks in self.before
+        ]
+        return reduced(kept)[0]
 
     def node_edges(self, between_units: Sequence[Edge]) -> tuple[Edge, ...]:
         """Return edges between nodes: those between units, and those inside."""

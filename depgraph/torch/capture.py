@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from depgraph.apply.broken_capture import what_helps, why_not_captured
 from depgraph.apply.captured import (
@@ -69,11 +70,16 @@ class Program(Plain):
     of_host: list[Any] = field(default_factory=list)  # made on the CPU; a replay may read it
 
 
+def _held(outputs: Any) -> Any:
+    """Return the same leaves in containers that the function does not fill again."""
+    return pytree.tree_map(lambda leaf: leaf, outputs)
+
+
 def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Plain:
     """Capture a function as anybody would."""
     graph = _new_graph()
     with _explained(), torch.cuda.graph(graph, stream=lanes.stream(0)):
-        outputs = run()
+        outputs = _held(run())
     graph.instantiate()
     return Plain(graph, outputs)
 
@@ -112,7 +118,7 @@ def capture(
             _explained(), torch.cuda.graph(graph, pool=pool, stream=main),
             log, allocation_hook(log.take),
         ):  # fmt: skip
-            outputs = run()
+            outputs = _held(run())
         timeline = allocations.timeline()
     refuse_faults(log, name)
     raw = int(graph.raw_cuda_graph())

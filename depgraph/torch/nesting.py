@@ -17,9 +17,8 @@ class _Container(NamedTuple):
     kind: Any
     keys: list[Any]  # of a dictionary
     n: int
-    inner: (
-        "tuple[_Container | None, ...]"  # None in the place of a leaf; () if there is nothing else
-    )
+    # None in the place of a leaf; () if there is nothing else
+    inner: "tuple[_Container | None, ...]"
 
 
 class Nesting:

@@ -75,13 +75,16 @@ class Outputs:
             at = leaf.untyped_storage().data_ptr() or -1 - number  # its own if it is empty
             if at in of_argument:
                 self._of_argument[number] = of_argument[at]
+            elif id(leaf) in bound:  # whether or not an operator was given it
+                self._state.add(number)
             elif at not in outside:
                 group_of.setdefault(at, []).append(number)
-            elif id(leaf) in bound:
-                self._state.add(number)
             else:
                 self._others.append(number)
         self._groups = [*group_of.values()]
+        self._views = {i for i in self._of_argument if id(self._leaves[i]._base) in buffers}
+        for number in self._of_argument.keys() - self._arguments:
+            _refuse_part_of(self._of_argument[number], arguments)
         self._leaves = [self._of_its_own(number) for number in range(len(self._leaves))]
         self._copy = copy
         self._dense = {
@@ -139,8 +142,10 @@ class Outputs:
             made[number] = self._of_its_own(number)
         for number, argument in self._of_argument.items():
             given = arguments[argument]
-            is_itself = number in self._arguments
-            made[number] = given if is_itself else _same_view(made[number], given.detach())
+            if number not in self._arguments:
+                is_view = number in self._views and not given.requires_grad  # for autograd, too
+                given = _same_view(made[number], given if is_view else given.detach())
+            made[number] = given
         return self._nesting.filled(made)
 
     @staticmethod
@@ -150,6 +155,15 @@ class Outputs:
         whole = whole.set_(first.untyped_storage()).clone()
         for number in group:
             made[number] = _placed_as(made[number], whole, made[number].storage_offset())
+
+
+def _refuse_part_of(number: int, arguments: Arguments) -> None:
+    """Refuse to hand out parts of an argument whose buffer is laid out in another way."""
+    if arguments.leaves[number].stride() != arguments.buffers[number].stride():
+        raise ApplyError(
+            f"the function returns a part of argument {number}, whose elements share memory",
+            "return a copy of it",
+        )
 
 
 def _is_lazy(tensor: Any) -> bool:

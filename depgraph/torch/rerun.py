@@ -23,7 +23,7 @@ _LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
 _CODES = "DEPGRAPH_CHECK_CODES"
 _MODULES = "DEPGRAPH_MODULES_FOLDER"
 _VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "errors"
-FUNCTION, GRAPH = "the function", "the graph "  # what begins, or begins what says it
+FUNCTION, GRAPH = "the function", "the graph "  # stages; the name of a graph follows
 _MOST_TIMES = 4
 
 

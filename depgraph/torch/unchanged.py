@@ -37,7 +37,11 @@ _COUNTS = 37, 101  # items: numbers that nothing else in a container is
 
 
 def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
-    """Return what tells whether strided tensors are what they are now, by all but their values."""
+    """Return what tells whether strided tensors are what they are now, by all but their values.
+
+    Class, address, shape, strides, type, `requires_grad`, and whether bytes are yet to be
+    conjugated or negated.
+    """
     kept, then = [*tensors], [*map(described, tensors)]
     objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
     try:
@@ -106,7 +110,7 @@ class KeptWords:
         self._rows.append((address, item, word))
 
     def note(self, owner: Any, value: Any, place: int | None = None) -> None:
-        """Note the word of an object that holds a value; without a place it is the only one."""
+        """Note the word of an object that holds a value: the only one, without a place."""
         if place is None:
             place = _place_of([owner], lambda _: id(value))
         self._note(owner, value, place, id(value))

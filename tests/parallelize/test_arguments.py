@@ -113,10 +113,10 @@ def test_tensors_elsewhere_are_refused():
 def returned():
     """Return a function that hands out copies of what was returned for an argument."""
 
-    def make(function, x=X, state=()):
+    def make(function, x=X, state=(), *, is_used=True):
         made = arguments(x)
         outputs = made.call(function)
-        outside = {t.untyped_storage().data_ptr() for t in state}
+        outside = {t.untyped_storage().data_ptr() for t in state if is_used}
         return Outputs(outputs, made, outside, bound={*map(id, state)}), outputs
 
     return make
@@ -150,6 +150,30 @@ def test_views_of_arguments_and_of_state_are_those_of_the_caller(returned):
     assert rows.data_ptr() == mine[1:].data_ptr()
     assert same is state
     assert outputs.not_copied()[2] is state
+
+
+def test_state_that_no_operator_uses_is_returned_as_it_is(returned):
+    state = torch.ones(4)
+    outputs, _ = returned(lambda x: (state, x + 1), state=[state], is_used=False)
+    assert outputs.copied_out([X])[0] is state
+    assert outputs.not_copied()[0] is state
+
+
+@pytest.mark.parametrize("view_of", [lambda x: x.view(4, 3), lambda x: x[1:], lambda x: x[...]])
+def test_gradients_go_through_views_of_an_argument_into_it(returned, view_of):
+    outputs, _ = returned(view_of)
+    weight, mine = torch.ones(1, requires_grad=True), X.clone()
+    view = outputs.copied_out([mine])
+    view.mul_(weight)
+    assert view._base is mine
+    mine.sum().backward()
+    assert weight.grad == view_of(X).sum()
+
+
+@pytest.mark.parametrize("part_of", [torch.Tensor.detach, lambda x: x[:2]])
+def test_a_part_of_an_argument_whose_elements_share_memory_is_refused(returned, part_of):
+    with pytest.raises(ApplyError, match="a part of argument 0, whose elements share memory"):
+        returned(part_of, X[:, :1].expand(3, 4))
 
 
 @pytest.mark.parametrize("hand_out", [lambda o: o.copied_out([X]), lambda o: o.not_copied()])

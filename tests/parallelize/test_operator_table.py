@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import tomllib
 import warnings
+from importlib.resources import files
 
 import pytest
 
@@ -391,6 +393,11 @@ def test_the_operators_of_the_table_are_pytorchs_own():
     known = [getattr(each, name) for each in packets if each for name in each.overloads()]
     assert len(known) > 1000
     assert [each.name() for each in known if log.name_of(each) != each.name()] == []
+
+
+def test_each_family_of_the_table_says_why():
+    text = (files("depgraph.apply") / "operators.toml").read_text(encoding="utf-8")
+    assert all(family["reason"] for family in tomllib.loads(text).values())
 
 
 @pytest.mark.parametrize("key", ["CPU", "CompositeExplicitAutograd"])
