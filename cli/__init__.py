@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 # Modules make many objects that stay; looking through them again and again takes as long as a
 # sixth of the start.
-_OBJECTS_BETWEEN_COLLECTIONS = 500_000
+_OBJECTS_BETWEEN_COLLECTIONS = 2_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -108,7 +108,8 @@ def _size(
     source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence
 ) -> tuple[int, int]:
     """Return about how many joins a dependence needs, and how many blocks stand in them."""
-    rows = source.grid[1] * source.grid[2]
+    if dependence.pattern in ("all", "groups"):
+        return 1, source.blocks + target.blocks
     if dependence.pattern == "edges":
         return len({after for _, after in dependence.edges}), len(dependence.edges)
     if dependence.pattern == "one-to-one":
@@ -116,8 +117,7 @@ def _size(
     if dependence.pattern == "stencil":
         reach = 2 * dependence.radius + 1
         return source.blocks, source.blocks * prod(min(reach, size) for size in source.grid)
-    if dependence.pattern in ("all", "groups"):
-        return 1, source.blocks + target.blocks
+    rows = source.grid[1] * source.grid[2]
     steps = max(1, source.grid[0] // _step(source, dependence))
     return rows * steps, source.blocks + steps * target.blocks
 

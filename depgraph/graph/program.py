@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -85,7 +86,8 @@ class Kernel:
     ) -> list[Self]:
         """Return the rows of launches, with more columns; what those do not count is 0."""
         same = columns_of(launches, _OF_LAUNCH)
-        sizes = zip(*((*each.grid, *each.block) for each in launches), strict=True)
+        grids, blocks = columns_of(launches, ("grid", "block")).values()
+        sizes = chain(zip(*grids, strict=True), zip(*blocks, strict=True))
         same["active_blocks"] = same["blocks"]
         return rows_of(cls, {**same, **dict(zip(_SIZES, sizes, strict=False)), **columns})
 

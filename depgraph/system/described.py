@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
@@ -30,12 +30,14 @@ _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _WHOLE = r"-?(?:0|[1-9]\d{0,14})"
 # Possessive, as what could be given back of each number of a list takes a hundred bytes.
 _LIST = rf"\[{_WHOLE}(?:,\ ?{_WHOLE})*+\]"
-# A line of what programs write: the head of a table, or a key with a text, numbers, a flag.
-_PLAIN = re.compile(
-    rf"""\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
-    rf"""({_WHOLE}\.\d{{1,15}}|true|false|{_LIST}|\[{_LIST}(?:,\ ?{_LIST})*+\]))""",
-    re.ASCII,
+# A line of what programs write: the head of a table, or a key with a text, numbers, a flag; else
+# whatever stands there.
+_LINE = re.compile(
+    rf"""^(?:\[\[([\w-]+)\]\]|([\w-]+)\ *=\ *(?:"([^"\\\x00-\x1f\x7f]*)"|({_WHOLE})|"""
+    rf"""({_WHOLE}\.\d{{1,15}}|true|false|{_LIST}|\[{_LIST}(?:,\ ?{_LIST})*+\]))|(.+))$""",
+    re.ASCII | re.MULTILINE,
 )
+_AT_ONCE = 1 << 20  # characters
 _BLANKS = r"[^\S\n]*"  # only a newline ends a line of TOML
 _SHOWN = 40
 _LONGEST_KEY = 100
@@ -97,25 +99,30 @@ def _plain_tables(text: str) -> dict[str, Any] | None:
     content: dict[str, Any] = {}
     table = content
     kinds: dict[str, list[dict[str, Any]]] = {}
-    for line in filter(None, text.split("\n")):
-        match = _PLAIN.fullmatch(line)
-        if match is None:
+    for kind, key, string, whole, other, unknown in _lines(text):
+        if unknown or key in table:
             return None
-        kind, key, string, whole, other = match.groups()
-        if kind is not None:
+        if kind:
             if kind not in kinds:
                 if kind in content:
                     return None
                 content[kind] = kinds[kind] = []
             table = {}
             kinds[kind].append(table)
-        elif key in table:
-            return None
-        elif string is not None:
-            table[key] = string
+        elif whole:
+            table[key] = int(whole)
         else:
-            table[key] = int(whole) if whole is not None else json.loads(other)
+            table[key] = json.loads(other) if other else string
     return content
+
+
+def _lines(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield what `_LINE` finds in each line that is not empty."""
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin + _AT_ONCE) + 1 or len(text)
+        yield from _LINE.findall(text, begin, end)
+        begin = end
 
 
 def show_value(value: object) -> str:

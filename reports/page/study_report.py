@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.study import Study
+from depgraph.dependence.possible import uncertainty
 from depgraph.reports.tables import bound_table
 from depgraph.reports.tables.answer_report import with_verdict
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
@@ -31,7 +32,8 @@ from depgraph.timing.matched_profile import AluUse
 
 def study_report(study: Study) -> Report:
     """Describe a study: the bounds in sentences, and a table for each question."""
-    untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
+    uncertain = uncertainty(study.kernels, study.pairs)
+    untraced = untraced_notes(study.kernels, uncertain, study.metadata)
     comparison = study.comparison
     bounds = bound_table.bound_report(study.table)
     report = Report(

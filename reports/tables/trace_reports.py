@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,13 @@ from depgraph.system.text import (
 
 if TYPE_CHECKING:
     from depgraph.analysis.races import Race, RaceCheck
+    from depgraph.dependence.possible import Uncertainty
     from depgraph.extraction.check import Checkup
-    from depgraph.graph.pairs import PairSummary
     from depgraph.store.store import Store
 
 
 def untraced_notes(
-    kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
+    kernels: Sequence[Kernel], uncertain: Uncertainty, metadata: Mapping[str, Any]
 ) -> list[str]:
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots."""
     notes = warnings_of(metadata)
@@ -45,8 +46,7 @@ def untraced_notes(
             f"{kernels_text(shared)}: blocks write bytes that other blocks of the same kernel "
             "touch; the graph has no order inside a kernel"
         )
-    notes += uncertainty(kernels, pairs).notes
-    return [*notes, *metadata.get("blind_spots", [])]
+    return [*notes, *uncertain.notes, *metadata.get("blind_spots", [])]
 
 
 def warnings_of(metadata: Mapping[str, Any]) -> list[str]:
@@ -81,8 +81,8 @@ def extract_summary(
         "format": metadata["format"],
         "kernels": len(kernels),
         "copies": len(extraction.copies),
-        **{name: sum(getattr(k, name) for k in kernels) for name in _OF_KERNELS},
-        **{fact: sum(getattr(p, name) for p in pairs) for fact, name in _OF_PAIRS.items()},
+        **{name: sum(map(attrgetter(name), kernels)) for name in _OF_KERNELS},
+        **{fact: sum(map(attrgetter(name), pairs)) for fact, name in _OF_PAIRS.items()},
         "granularity": metadata["options"]["granularity"],
         "false_edges": metadata["false_edges"],
         "input_bytes": metadata["input_bytes"],
@@ -138,14 +138,15 @@ def extract_summary(
         text = "see what running independent blocks side by side could gain:"
         steps = [Step(text, shlex.join(["depgraph", "bound", str(store)]))]
     of_pairs = pair_table(pairs, kernels, extraction.graph.copies).cut(_PAIRS_SHOWN)
+    uncertain = uncertainty(kernels, pairs)
     return Report(
         "extract",
         facts,
         headline,
         tables=[of_pairs.at_first(_PAIRS_SHOWN), *[skipped_table(metadata["skipped"])] * is_traced],
-        notes=untraced_notes(kernels, pairs, metadata),
+        notes=untraced_notes(kernels, uncertain, metadata),
         notes_title="What this trace does not show",
-        vital=[*warnings_of(metadata), *uncertainty(kernels, pairs).notes],
+        vital=[*warnings_of(metadata), *uncertain.notes],
         steps=steps,
     )
 
