@@ -162,8 +162,9 @@ def verdict_of(facts: Findings) -> Verdict:
         rules += [first] if first else []
     # What launches cost the first line has said already.
     later = sorted(rules, key=lambda rule: rule.topic is Topic.LAUNCHES)
-    changes = [step for rule in rules for step in rule.steps(facts) if not step.command]
-    looks = [step for rule in later for step in rule.steps(facts) if step.command]
+    steps_of = {rule.name: rule.steps(facts) for rule in rules}
+    changes = [step for rule in rules for step in steps_of[rule.name] if not step.command]
+    looks = [step for rule in later for step in steps_of[rule.name] if step.command]
     steps = changes + looks
     return Verdict(
         tuple(rule.name for rule in rules),

@@ -68,8 +68,8 @@ class Prediction:
 
 def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
     """Predict policies that can be had, launches as the GPU's model has them if they are free."""
-    if scenario.has_predictions:
-        _ = scenario.contended  # worked out here, so that copies with other launch costs have it
+    # Worked out here, so that copies with other launch costs have it.
+    _ = scenario.clusters, scenario.has_predictions and scenario.contended
     with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:
         try:
             return _predicted(policies, scenario, pool)
@@ -236,7 +236,9 @@ class Findings:
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:
         """Kernels whose last wave does not fill the SMs, those that lose most first."""
-        tails = [load for load in self.loads if load.tail_cost > 0]
+        if math.isinf(self.scenario.sms):
+            return []
+        tails = [load for load in kernel_loads(self.scenario, uneven=True) if load.tail_cost > 0]
         return sorted(tails, key=lambda load: (-load.tail_cost, load.kernel))
 
 

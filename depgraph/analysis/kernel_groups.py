@@ -58,8 +58,11 @@ class KernelLoad:
         return self.time * min(share, 1 - self.utilization)
 
 
-def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
-    """Say how each kernel, alone, fills the SMs, in launch order, without copies and memsets."""
+def kernel_loads(scenario: Scenario, *, uneven: bool = False) -> list[KernelLoad]:
+    """Say how each kernel, alone, fills the SMs, in launch order, without copies and memsets.
+
+    `uneven` leaves out those whose waves are all full, or none is.
+    """
     graph, resources = scenario.graph, scenario.resources
     slots = resources.occupancy * int(scenario.sms)
     times = kernel_makespans(graph, scenario.durations, slots)
@@ -70,7 +73,10 @@ def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     blocks = np.diff(graph.first_block)
     used = np.divide(work, times, out=np.zeros_like(times), where=times > 0)
     columns = (graph.kernel, blocks, slots, times, np.minimum(used, 1.0))
-    return list(map(KernelLoad, *(values[scenario.is_kernel].tolist() for values in columns)))
+    meant = scenario.is_kernel
+    if uneven:
+        meant = meant & (blocks > slots) & (blocks % slots > 0)
+    return list(map(KernelLoad, *(values[meant].tolist() for values in columns)))
 
 
 NAME = "name"

@@ -200,7 +200,7 @@ def _buffer_steps(facts: Findings) -> list[Step]:
 def _real_edges(facts: Findings) -> list[Step]:
     """Return what does it at once, on the GPU that recorded the program."""
     is_recorded = facts.scenario.metadata.get("format") == "recording"
-    if not is_recorded and not any(_PYTORCH in kernel.name for kernel in facts.scenario.kernels):
+    if not is_recorded and not any(_PYTORCH in name for name in facts.scenario.functions):
         return []
     return [
         Step(

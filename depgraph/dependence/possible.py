@@ -209,7 +209,7 @@ class Uncertainty:
 
 def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
     """Count what of a program is not certain; `pairs` are of the graph whose edges are meant."""
-    few = [k for k in kernels if k.is_opaque or k.reach or k.waits_inside]
+    few = [k for k in kernels if k.untraced is not None or k.reach or k.waits_inside]
     return Uncertainty(
         opaque=tuple(k.kernel for k in few if k.is_opaque),
         ranged=tuple(k.kernel for k in few if k.reach == RANGE),

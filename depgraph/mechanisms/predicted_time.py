@@ -106,8 +106,12 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
     if not model.leaf.value or issued < least:
         return []
     model = replace(model, root=LaunchTime(), leaf=LaunchTime())
-    times = _makespans(graph, scenario.with_launch(model), {})
-    return [issued] * len(times) if max(times) <= issued else []
+    times = []
+    for way in _ways(graph, scenario.with_launch(model), {}):
+        if way.makespan > issued:
+            return []
+        times.append(issued)
+    return times
 
 
 def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) -> Schedule:

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.gpu.sm_sharing import clusters_of
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import LAUNCH, Charges, Launching, gated, one_by_one
 from depgraph.scenario.scenario import Scenario
@@ -36,12 +35,8 @@ def across_streams(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int
 
 
 def named_clusters(program: Scenario) -> NDArray[np.int64]:
-    """Return how many blocks the names of kernels say are placed together: int64[n_operations]."""
-    blocks = np.diff(program.graph.first_block)
-    if not program.kernels:
-        return np.ones(len(blocks), np.int64)
-    sizes = clusters_of(program.functions, program.shape, blocks, program.resources.gpu)
-    return np.where(sizes <= program.sms, sizes, 1)
+    """Return the `clusters` of a program that have room on its SMs."""
+    return np.where(program.clusters <= program.sms, program.clusters, 1)
 
 
 class Streams(Mechanism):

@@ -113,9 +113,21 @@ class ScenarioFacts:
 
     def _sizes(self, name: str) -> NDArray[np.int64]:
         sizes = np.ones((self.graph.n_operations, 3), np.int64)
-        columns = columns_of(self.kernels, ("operation", name))
-        sizes[columns["operation"]] = columns[name]
+        columns = columns_of(self.kernels, ("operation", *(f"{name}_{axis}" for axis in "xyz")))
+        operations, *of_axes = columns.values()
+        for axis, values in enumerate(of_axes):
+            sizes[operations, axis] = values
         return sizes
+
+    @cached_property
+    def clusters(self) -> NDArray[np.int64]:
+        """How many blocks names of kernels say are placed together: int64[n_operations]."""
+        from depgraph.gpu.sm_sharing import clusters_of  # only schedules of kernels need it
+
+        blocks = np.diff(self.graph.first_block)
+        if not self.kernels:
+            return np.ones(len(blocks), np.int64)
+        return clusters_of(self.functions, self.shape, blocks, self.resources.gpu)
 
     @cached_property
     def opaque(self) -> NDArray[np.bool_]:

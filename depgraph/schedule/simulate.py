@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.schedule.events_jit import Events, per, writable
 from depgraph.schedule.launching_jit import launches_of
+from depgraph.schedule.policy import IGNORED
 from depgraph.schedule.schedule import Children, Schedule
 from depgraph.schedule.simulate_jit import event_schedule
 from depgraph.schedule.sms_jit import room_of, sharing_of, waiting_of
@@ -60,6 +61,8 @@ def run_rules(
     if rules.launching is not None:
         own, _ = resources.binding
         rules, graph, durations, need = with_children(rules, graph, durations, own)
+    if isinstance(rules.joins, int) and rules.joins == IGNORED:
+        graph = graph.only_joins(np.zeros(len(graph.join_kind), np.bool_))
     placed = where_placed(rules, graph, resources, sharing, sms, need)
     durations = durations * placed.longer
     run = run_of(rules, program, placed)
