@@ -122,6 +122,8 @@ class FactoredGraph:
         """Return the blocks that a join waits for or that wait: those of its list of sets."""
         offsets, sets = lists
         own = sets[offsets[join] : offsets[join + 1]]
+        if len(own) == 1:
+            return self.set_blocks[slice(*self.set_offsets[own[0] : own[0] + 2])]
         return distinct(gather_lists(*self.set_lists, own)[1])
 
     @cached_property

@@ -49,7 +49,7 @@ class GraphBuilder:
         members = (
             blocks
             if isinstance(blocks, range) and blocks.step == 1
-            else _in_order(np.asarray(blocks, np.int32))
+            else in_order(np.asarray(blocks, np.int32))
         )
         name = members if isinstance(members, range) else members.tobytes()
         number = self._sets.setdefault((name, needed_at, done_at), len(self._sets))
@@ -99,7 +99,7 @@ class GraphBuilder:
         return offsets, blocks.astype(np.int32)
 
 
-def _in_order(blocks: arrays.Blocks) -> range | arrays.Blocks:
+def in_order(blocks: arrays.Blocks) -> range | arrays.Blocks:
     """Return each block once, ascending; a range where they follow one another."""
     if (blocks[1:] <= blocks[:-1]).any():
         blocks = arrays.distinct(blocks)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
+from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
@@ -233,8 +233,8 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
         rows, inverse = np.unique(reported[low:high], axis=0, return_inverse=True)
         for i, row in enumerate(rows):
             blocks = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
-            targets = low + np.flatnonzero(inverse.reshape(-1) == i)
-            blocks, targets = blocks.astype(np.int32), targets.astype(np.int32)
+            blocks = blocks.astype(np.int32)
+            targets = in_order((low + np.flatnonzero(inverse.reshape(-1) == i)).astype(np.int32))
             cuts = 1 + np.flatnonzero(np.diff(graph.operation_of_block[blocks]))
             ends = [*cuts.tolist(), len(blocks)] if len(blocks) else []
             for first, end in itertools.pairwise([0, *ends]):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
+from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_of
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
 from depgraph.mechanisms import bloom
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
@@ -128,34 +128,38 @@ class DataflowHints(Mechanism):
         # A counter counts kernels; with a map of bits beside it a kernel counts once.
         return 2 * self.bits * (self.window.bit_length() + 1)
 
-    def _ask(self, program: Scenario) -> Words:
-        """Return what units wait for, if each kernel has a filter; else the filters themselves."""
+    def _ask(self, program: Scenario) -> tuple[Words, BlockGraph | None]:
+        """Return what units wait for, if each kernel has a filter; else the filters themselves.
+
+        The former as a graph, too, which is the same on all GPUs.
+        """
         hinted, hashes = self._hinted(program), self.hashes if self.bits else 0
-        if self.sort == RING and not self.bits:
-            return hinted.shared
-        filters = filled(
-            hinted.hints, hinted.n_operations, self.bits or hinted.hints.n_keys, hashes
-        )
-        if self.sort == RING:
-            return waits_on_each(hinted.hints, hinted.n_operations, filters, hashes, hinted.kinds)
-        return filters
+        hints, n = hinted.hints, hinted.n_operations
+        waits = hinted.shared
+        if self.sort != RING or self.bits:
+            filters = filled(hints, n, self.bits or hints.n_keys, hashes)
+            if self.sort != RING:
+                return filters, None
+            waits = waits_on_each(hints, n, filters, hashes, hinted.kinds)
+        return waits, waiting_graph(program.graph, hints, waits)
 
     def _reported(
         self, program: Scenario, hinted: HintedWaits, enter: NDArray[np.float64]
     ) -> Reported:
         """Return what waits for what, and which kernels were unfinished at each look-up."""
 
-        def run(waits: Words) -> tuple[BlockGraph, Words]:
-            graph = waiting_graph(program.graph, hinted.hints, waits)
+        def run(waits: Words, graph: BlockGraph | None = None) -> tuple[BlockGraph, Words]:
+            if graph is None:
+                graph = waiting_graph(program.graph, hinted.hints, waits)
             rules = Rules(graph=graph, enter=enter, window=self.window, strict=False)
             plan = run_rules(
                 self.name, rules, graph, program.durations, program.resources, program.sms
             )
             return graph, unfinished_at(plan, graph, enter, self.window)
 
-        answers = self._answers(program)
+        answers, graph_of_answers = self._answers(program)
         if self.sort == RING:
-            return Reported(answers, *run(answers))
+            return Reported(answers, *run(answers, graph_of_answers))
         # Up to the first look-up that another set of unfinished kernels would have answered
         # otherwise a schedule is right: each round makes one more kernel right, most make many.
         wait = partial(hinted.waits_on_all, answers, self.hashes if self.bits else 0)
@@ -269,19 +273,20 @@ def edges_by_operation(graph: BlockGraph) -> Words:
 def waiting_graph(graph: BlockGraph, hints: Hints, waits: Words) -> BlockGraph:
     """Return the graph in which units wait for whole operations, without what follows."""
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
+    first = graph.first_block.tolist()
     after_all: list[int] = []  # of each operation: those that all its blocks come after, as bits
     for k in range(graph.n_operations):
         blocks = np.arange(*graph.first_block[k : k + 2], dtype=np.int32)
         rows, row_of = np.unique(waits[hints.unit_of_block[blocks]], axis=0, return_inverse=True)
         common = -1 if len(rows) else 0
         for i, row in enumerate(rows):
-            targets = blocks[row_of.reshape(-1) == i]
+            targets = in_order(blocks[row_of.reshape(-1) == i])
             left = int.from_bytes(row.astype("<u8").tobytes(), "little")
             before = 0
             while left := left & ~before:
                 source = left.bit_length() - 1
-                sources = np.arange(*graph.first_block[source : source + 2], dtype=np.int32)
-                if len(sources):
+                sources = range(*first[source : source + 2])
+                if sources:
                     builder.add("RAW", sources, targets)
                 before |= after_all[source] | 1 << source
             common &= before
