@@ -63,14 +63,21 @@ def write_run_by_start(footprints: Footprints, path: Path) -> Run:
 
 
 def cut_at_multiples(footprints: Footprints, size: int) -> Footprints:
-    """Cut ranges where addresses are multiples of a size; return the pieces in the order given."""
-    first, step = footprints.start // np.uint64(size), np.uint64(size)
-    count = ((footprints.end - np.uint64(1)) // step - first).astype(np.int64) + 1
-    row = np.repeat(np.arange(len(footprints)), count)
+    """Cut ranges where addresses are multiples of a size; those that need no cut come first."""
+    step = np.uint64(size)
+    first, last = footprints.start // step, (footprints.end - np.uint64(1)) // step
+    is_whole = first == last
+    if is_whole.all():
+        return footprints
+    cut = footprints.take(~is_whole)
+    first, last = first[~is_whole], last[~is_whole]
+    count = (last - first).astype(np.int64) + 1
+    row = np.repeat(np.arange(len(cut)), count)
     number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    low, whole = (first[row] + number.astype(np.uint64)) * step, footprints.take(row)
-    start, end = np.maximum(whole.start, low), np.minimum(whole.end, low + step)
-    return Footprints(whole.block, whole.kind, start, end)
+    low, pieces = (first[row] + number.astype(np.uint64)) * step, cut.take(row)
+    start, end = np.maximum(pieces.start, low), np.minimum(pieces.end, low + step)
+    pieces = Footprints(pieces.block, pieces.kind, start, end)
+    return stack_footprints([footprints.take(is_whole), pieces])
 
 
 def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:

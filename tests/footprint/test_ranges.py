@@ -108,7 +108,7 @@ def test_cut_ranges(drawn, boundaries):
 @given(ranges(), st.integers(1, 12))
 def test_cut_at_multiples(drawn, size):
     cut = cut_at_multiples(Footprints(*columns(drawn)), size)
-    assert rows(*cut.columns) == naive.cut_at_multiples(drawn, size)
+    assert sorted(rows(*cut.columns)) == sorted(naive.cut_at_multiples(drawn, size))
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=40), st.integers(0, 3))
