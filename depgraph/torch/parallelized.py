@@ -53,7 +53,7 @@ class Outputs:
             if isinstance(buffer, torch.Tensor)
         }
         self._of_argument: dict[int, int] = {}  # leaves in the memory of one
-        buffers = set(map(id, arguments.buffers))
+        buffers = {id(each) for each in arguments.buffers if isinstance(each, torch.Tensor)}
         self._arguments = {i for i, leaf in enumerate(self._leaves) if id(leaf) in buffers}
         self._others: list[int] = []  # leaves that are made of what was there before
         self._state: set[int] = set()  # those that are themselves what was there before

@@ -170,6 +170,13 @@ def test_gradients_go_through_views_of_an_argument_into_it(returned, view_of):
     assert weight.grad == view_of(X).sum()
 
 
+def test_what_is_detached_from_an_argument_is_no_view_of_it_beside_one_that_is_none():
+    made = arguments(X, None)
+    outputs = Outputs(made.call(lambda x, _: x.detach()), made, frozenset())
+    mine = X.clone()
+    assert outputs.copied_out([mine, None])._base is not mine
+
+
 @pytest.mark.parametrize("part_of", [torch.Tensor.detach, lambda x: x[:2]])
 def test_a_part_of_an_argument_whose_elements_share_memory_is_refused(returned, part_of):
     with pytest.raises(ApplyError, match="a part of argument 0, whose elements share memory"):
