@@ -185,7 +185,7 @@ def graph_rules(
     leaves = min(len(_without(program, source)), _MOST_LEAVES)
     root = model.root.value + model.leaf.value * leaves
     latency[entry[roots]] = np.maximum(root * np.arange(len(roots)) - known, 0.0)
-    enter[entry[roots[:1]]] += model.graph.value
+    enter[entry[:1]] += model.graph.value  # be it a copy or memset
     launching = Launching(enter, program.is_kernel * latency)
     gates = Gates.between(source, target, ALL_ENDED)
     rules = gated(launching, gates, cluster=named_clusters(program))

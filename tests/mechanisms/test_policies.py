@@ -165,6 +165,14 @@ def test_acs_in_software_launches_and_synchronises_each_kernel():
     assert makespan("acs-hw", chain(3, 10), {}, model) == pytest.approx(2 + 3 * (0.05 + 10))
 
 
+def test_a_graph_that_begins_with_a_memset_is_launched_before_it():
+    builder = GraphBuilder([-1, 0, 1], [1, 1, 1])
+    builder.add("WAW", [0], [1])
+    builder.add("WAW", [0], [2])
+    program = program_of(builder.build(), [2, 5, 5], 2)
+    assert makespan("cuda-graph", program, launches=launches_of(graph=3)) == 3 + 2 + 5
+
+
 @given(programs(), st.sampled_from(["serial", "streams", "cuda-graph", "dataflow"]))
 def test_launches_only_add_to_what_runs_in_order(program, name):
     free = makespan(name, replace(program, sms=64))
