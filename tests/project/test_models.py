@@ -160,9 +160,9 @@ def test_the_tables_say_how_many_came_to_what(program, tmp_path):
         "| d |  | calls | fp32 | 1 | - | - | - | - | cannot be captured: a.py:3: x.item() |" in text
     )
     assert "| a | H100 | 10.0 | - | 40.0 | (6.0) | (5.0) |" in text
-    assert "| the best of torch.compile | 0.50x | a |" in text
-    assert "| eager | 4.00x | none |" in text
-    assert "| max-autotune | 0.50x | a |" in text
+    assert "| the best of torch.compile | 1 | 0.50x | a |" in text
+    assert "| eager | 1 | 4.00x | none |" in text
+    assert "| max-autotune | 1 | 0.50x | a |" in text
     assert "- a, ours, compiled: no compiler" in text
     assert "- a, ours: the graph (free) takes 8.0 us by itself; the rest are guards" in text
 
