@@ -43,11 +43,7 @@ from depgraph.parsers.scanning.text_jit import (
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
 
 # Why `scan_lines` returned.
-DONE = 0
-NEW_OPCODE = 1
-ROWS_FULL = 2
-RANGES_FULL = 3
-BULK_LINES_FULL = 4
+DONE, NEW_OPCODE, ROWS_FULL, RANGES_FULL, BULK_LINES_FULL = range(5)
 
 MAX_RANGES_PER_LINE = 2 * LANES
 
@@ -57,10 +53,7 @@ WINDOWED = 8  # a generic address: lanes in the shared or local window do not co
 BULK = 16  # a bulk or tensor copy: a list of addresses of its own
 
 # Elements of `windows`.
-SHARED_BEGIN = 0
-SHARED_END = 1
-LOCAL_BEGIN = 2
-LOCAL_END = 3
+SHARED_BEGIN, SHARED_END, LOCAL_BEGIN, LOCAL_END = range(4)
 
 # Elements of `state`.
 BLOCK = 0  # packed coordinates, -1 where no thread block has begun
@@ -80,24 +73,13 @@ BULK_LINE = 4  # its number
 BULK_COLUMNS = 5
 
 # Elements of `counters`.
-LINES = 0
-INSTRUCTION_LINES = 1
-ACCESS_LINES = 2
-FOREIGN_LINES = 3
-MALFORMED_LINES = 4
-FIRST_DAMAGED = 5  # 1 + line number within the text, 0 for none
-BLOCKLESS_LINES = 6
-MASKED_LINES = 7
-SHARED_SIDE_LINES = 8
-WINDOW_LINES = 9
-ZERO_LINES = 10
-SUPERSET_LINES = 11
-HOLE_LINES = 12
-UNTRACED_LINES = 13
-WRONG_COUNTS = 14
-OVERLONG_LINES = 15
-OUT_OF_RANGE_LINES = 16
 N_COUNTERS = 17
+(
+    LINES, INSTRUCTION_LINES, ACCESS_LINES, MASKED_LINES, SHARED_SIDE_LINES, WINDOW_LINES,
+    ZERO_LINES, SUPERSET_LINES, HOLE_LINES, UNTRACED_LINES, WRONG_COUNTS, FOREIGN_LINES,
+    MALFORMED_LINES, BLOCKLESS_LINES, OVERLONG_LINES, OUT_OF_RANGE_LINES,
+    FIRST_DAMAGED,  # 1 + line number within the text, 0 for none
+) = range(N_COUNTERS)  # fmt: skip
 
 _MAX_REGISTERS = 64  # in one instruction, of one kind
 _ZERO = np.uint64(0)

@@ -43,12 +43,7 @@ from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled
 MAX_RANGES_PER_LINE = 2 * LANES
 
 # Why `scan_lines` returned.
-DONE = 0
-AT_LAUNCH = 1
-NEW_OPCODE = 2
-NEW_LAUNCH_KEY = 3
-ROWS_FULL = 4
-RANGES_FULL = 5
+DONE, AT_LAUNCH, NEW_OPCODE, NEW_LAUNCH_KEY, ROWS_FULL, RANGES_FULL = range(6)
 
 # Slots of the counter array. An access line counts in one of the first six.
 ACCESS_LINES = 0  # whole ones
