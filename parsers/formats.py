@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -169,73 +170,7 @@ _HINT = (
     "give the standard output of a program under NVBit's mem_trace, or an Accel-Sim kernelslist,"
     " its folder or its kernel files"
 )
-_RUN_IT = "run it under NVBit's mem_trace and give what that prints"
 _AS_TIMES = "it has times but no memory accesses: give it as --timing, beside a trace"
-_MEM_TRACE = "trace the program again with NVBit's mem_trace"
-_NO_AMD = (
-    "it has times but no memory accesses, which omniprobe traces on AMD's GPUs; depgraph bound"
-    " answers from the kernel_trace.csv of rocprofv3 alone"
-)
-GPUCACHESIM = "is a trace of gpucachesim (JSON and MessagePack), which depgraph does not read"
-EITHER_TRACER = "trace the program again with NVBit's mem_trace or Accel-Sim's tracer"
-
-_SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x7fELF", "is a program", _RUN_IT),
-    (b"MZ", "is a program", _RUN_IT),
-    (b"SQLite format 3\0", "is an SQLite file, as nsys exports it", _AS_TIMES),
-    (b"PAR1", "is a Parquet file", _HINT),
-    (b"%PDF", "is a PDF file", _HINT),
-)
-_TOOLS: tuple[tuple[bytes, str, str], ...] = (
-    (
-        rb'\{"op": ?"[A-Z0-9_.]+", ?"kernel_name"',
-        "is the output of snoopie, whose lines name no thread block",
-        _MEM_TRACE,
-    ),
-    (
-        rb'"instr_opcode"\s{0,9}:|"(?:KernelLaunch|MemcpyHtoD)"\s{0,9}:\s{0,9}\{',
-        GPUCACHESIM,
-        EITHER_TRACER,
-    ),
-    (
-        (
-            rb'"rocprofiler-sdk-tool"|"\d* ?CPU H(?:IP|SA) API"'
-            rb'|^"?Index"?,"?KernelName"?,"?gpu-id|^"Kind","Agent_Id",'
-        ),
-        "is a profile of rocprof, of an AMD GPU",
-        _NO_AMD,
-    ),
-    (
-        rb"^ADDRESS_MESSAGE,",
-        "is omniprobe's CSV, which names no thread block",
-        "trace again with: omniprobe -i -a AddressLogger -t json -l FILE -- PROGRAM",
-    ),
-    (
-        rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:",
-        "is the text that CUTracer prints, which does not say how large a grid is",
-        "trace again with CUTRACER_INSTRUMENT=mem_addr_trace CUTRACER_TRACE_FORMAT=ndjson",
-    ),
-    (
-        rb"^CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*:[ \t]*\n[ \t]+\* Reg\d",
-        "is the output of NVBit's record_reg_vals, which has registers but no addresses",
-        _MEM_TRACE,
-    ),
-    (
-        rb"^kernel \d+ - [^\n]* - #thread-blocks \d+,",
-        "is the output of an NVBit tool that counts instructions",
-        _MEM_TRACE,
-    ),
-    (
-        rb"\A\s*kernel id, kernel mangled name,",
-        "is the statistics file of an Accel-Sim trace",
-        "give the kernelslist beside it, or the folder",
-    ),
-    (
-        rb"^(?:GPGPU-Sim |gpu_sim_cycle = |[ \t]+mf: uid=)",
-        "is a simulator's log without memory lines that name a thread block",
-        _AS_TIMES,
-    ),
-)
 _PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
@@ -247,18 +182,23 @@ _PROFILES = {
 }
 
 
+@cache
+def other_files() -> dict[str, dict[str, str]]:
+    """Return what other files are, by kind: how their text is told, and what to do about them."""
+    import tomllib
+
+    return tomllib.loads(Path(__file__).with_name("other_files.toml").read_text("utf-8"))
+
+
 def _described(name: str, head: bytes) -> tuple[str, str]:
     """Say what a file of no known format is, and what to do."""
     if not head.strip():
         return "the file is empty", "trace the program again"
     if is_archive(head):
         return "is a tar archive", "unpack it, and give the folder"
-    for signature, found, hint in _SIGNATURES:
-        if head.startswith(signature):
-            return found, hint
-    for pattern, found, hint in _TOOLS:
-        if re.search(pattern, head, re.MULTILINE):
-            return found, hint
+    for kind in other_files().values():
+        if re.search(kind["pattern"].encode(), head, re.MULTILINE):
+            return kind["found"], kind["hint"]
     if (profile := _profile(name, head)) is not None:
         return profile, _AS_TIMES
     is_binary = b"\0" in head[: 1 << 16]

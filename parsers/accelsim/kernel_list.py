@@ -261,9 +261,10 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
     if any(item.name == "commands.json" for item in items):
-        from depgraph.parsers.formats import EITHER_TRACER, GPUCACHESIM
+        from depgraph.parsers.formats import other_files
 
-        raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
+        kind = other_files()["gpucachesim"]
+        raise TraceError(folder, kind["found"], kind["hint"])
     inside = next((item for item in items if any(item.glob("kernelslist*"))), None)
     hint = "give the folder of kernelslist.g, or a trace file"
     if inside is not None:
