@@ -22,24 +22,9 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.spill import Run, write_run_by_start
 from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
 from depgraph.system.workers import Workers
-from depgraph.trace.records import (
-    COUNTERS,
-    Allocation,
-    BlockTouches,
-    Damage,
-    HostCall,
-    KernelLaunch,
-    MemoryOperation,
-    Operation,
-    Overflow,
-    PartTask,
-    PossibleWrites,
-    Ranges,
-    ScannedPart,
-    Trace,
-)
+from depgraph.trace import records
 
-Scanned = tuple[ScannedPart, list[Run]]
+Scanned = tuple[records.ScannedPart, list[Run]]
 
 # What a range costs while a part is scanned: in the table and in its copies while the table is
 # joined, and in the few results of a thread that wait to be gathered.
@@ -64,18 +49,18 @@ class FileOverflow:
         self.runs: list[Run] = []
         self._new_file = new_file
 
-    def take(self, ranges: Ranges) -> None:
+    def take(self, ranges: records.Ranges) -> None:
         """Write some ranges to a file of their own."""
         self.runs.append(write_run_by_start(Footprints(*ranges), self._new_file()))
 
 
-def without_ranges(part: ScannedPart) -> ScannedPart:
+def without_ranges(part: records.ScannedPart) -> records.ScannedPart:
     """Return a part whose ranges were written elsewhere."""
-    nothing = BlockTouches.empty().ranges
+    nothing = records.BlockTouches.empty().ranges
     return replace(part, touches=replace(part.touches, **nothing._asdict()))
 
 
-def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
+def scan_to_file(task: records.PartTask, path: Path, most_ranges: int) -> Scanned:
     """Scan a part and leave its ranges in `path` and files beside it, for another machine."""
     # A worker that was taken for lost may still be writing what another one scans again.
     with (
@@ -96,7 +81,7 @@ def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
     return without_ranges(part), runs
 
 
-def _scan_to_file(item: tuple[PartTask, Path, int]) -> Scanned:
+def _scan_to_file(item: tuple[records.PartTask, Path, int]) -> Scanned:
     return scan_to_file(*item)
 
 
@@ -107,7 +92,7 @@ class _ScanHere:
     files: Scratch
     most_ranges: int
 
-    def __call__(self, task: PartTask) -> Scanned:
+    def __call__(self, task: records.PartTask) -> Scanned:
         with nvtx.annotate("scan part", domain="depgraph"):
             overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
             return task.scan(overflow), overflow.runs
@@ -120,13 +105,13 @@ class _FiledTask:
     path: Path
     input_bytes: int
 
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+    def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
         """Scan the part."""
-        task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        task: records.PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
         return task.scan(overflow)
 
 
-def _filed_if_large(task: PartTask, files: Scratch) -> PartTask:
+def _filed_if_large(task: records.PartTask, files: Scratch) -> records.PartTask:
     """Return a task that can be sent: as it is if it is small, else what reads it from a file."""
     pickled = pickle.dumps(task)
     if len(pickled) <= _SENT_BYTES:
@@ -137,7 +122,7 @@ def _filed_if_large(task: PartTask, files: Scratch) -> PartTask:
 
 
 def scan_parts(
-    trace: Trace, workers: Workers, files: Scratch, most_ranges: int
+    trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
     """Yield the parts of a trace in its order, and what of their ranges is in files."""
     if workers.remote:
@@ -146,11 +131,11 @@ def scan_parts(
 
 
 def _scan_remotely(
-    trace: Trace, workers: Workers, files: Scratch, most_ranges: int
+    trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
     texts: deque[Path | None] = deque()
 
-    def items() -> Iterator[tuple[PartTask, Path, int]]:
+    def items() -> Iterator[tuple[records.PartTask, Path, int]]:
         for task in trace.tasks():
             filed = _filed_if_large(task, files)
             texts.append(filed.path if isinstance(filed, _FiledTask) else None)
@@ -193,22 +178,20 @@ class ResumableScan:
     folder: Path
     most_ranges: int  # how many ranges of a part may be in memory
 
-    def __call__(self, task: PartTask) -> Scanned:
+    def __call__(self, task: records.PartTask) -> Scanned:
         """Return the part, its ranges in files."""
-        name = fingerprint(task)
-        run = self.folder / f"{name}.parquet"
-        rows = self.folder / f"{name}.npz"
-        about = self.folder / f"{name}.json"
-        if about.is_file():
+        kept = self.folder / f"{fingerprint(task)}.part"
+        if kept.is_file():
             # What a power cut or a bad disk has changed is scanned again.
             with suppress(OSError, ValueError):
-                return _load_part(about, rows, self.folder)
-        part, runs = scan_to_file(task, run, self.most_ranges)
-        _save_part(part, runs, about, rows)
+                return _load_part(kept)
+        part, runs = scan_to_file(task, kept.with_suffix(".parquet"), self.most_ranges)
+        # Written last: a part without it was interrupted, and is scanned again.
+        _save_part(part, runs, kept)
         return part, runs
 
 
-def fingerprint(task: PartTask) -> str:
+def fingerprint(task: records.PartTask) -> str:
     """Name a part by all its scan depends on: its fields, and the state of every path in them."""
     digest = hashlib.sha256(tool_version().encode())
     digest.update(pickle.dumps(task))
@@ -233,43 +216,38 @@ def _paths_in(value: Any) -> Iterator[Path]:
             yield from _paths_in(item)
 
 
-def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> None:
+def _save_part(part: records.ScannedPart, runs: list[Run], kept: Path) -> None:
+    """Write what of a part is not in `runs`: a digest, then arrays, one of them JSON."""
+    about = {
+        "part": {name: getattr(part, name) for name in _PLAIN},
+        "possible": len(part.possible),
+        "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
+    }
     columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+    columns["about"] = np.frombuffer(json.dumps(about, default=asdict).encode(), np.uint8)
     if part.durations is not None:
         columns["durations"] = part.durations
-    if part.possible:
-        names = PossibleWrites._fields
-        joined = map(np.concatenate, zip(*part.possible, strict=True))
-        columns |= {f"possible_{n}": c for n, c in zip(names, joined, strict=True)}
+    for i, writes in enumerate(part.possible):
+        columns |= {f"{name}_{i}": column for name, column in writes._asdict().items()}
     for i, run in enumerate(runs):
         columns[f"samples_{i}"] = run.samples
     arrays = io.BytesIO()
     np.savez(arrays, **columns)
-    _write_whole(rows, arrays.getvalue())
-    content = {
-        "part": {name: getattr(part, name) for name in _PLAIN},
-        "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
-        "rows_sha256": _sha256(arrays.getvalue()),
-    }
-    text = json.dumps(content, default=asdict).encode()
-    # Written last: a part without it was interrupted, and is scanned again.
-    _write_whole(about, _sha256(text).encode() + b"\n" + text)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a name of its own, as a worker taken for lost may do, and rename it."""
-    with one_line_errors(path.parent):
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        os.close(descriptor)
+    content = arrays.getvalue()
+    with one_line_errors(kept.parent):
+        # Under a name of its own, as a worker taken for lost may write it, too.
+        descriptor, name = tempfile.mkstemp(dir=kept.parent)
         try:
-            Path(name).write_bytes(content)
-            Path(name).replace(path)
+            os.close(descriptor)
+            Path(name).write_bytes(_digest(kept, content) + b"\n" + content)
+            Path(name).replace(kept)
         finally:
             Path(name).unlink(missing_ok=True)
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _digest(kept: Path, content: bytes) -> bytes:
+    """Return what tells the content of a file from any other, and from that of another part."""
+    return hashlib.sha256(kept.name.encode() + content).hexdigest().encode()
 
 
 def _sha256_of(path: Path) -> str:
@@ -277,45 +255,47 @@ def _sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
-    digest, text = about.read_text(encoding="utf-8").split("\n", 1)
-    if digest != _sha256(text.encode()):
+def _load_part(kept: Path) -> Scanned:
+    digest, _, content = kept.read_bytes().partition(b"\n")
+    if digest != _digest(kept, content):
         raise ValueError(_CHANGED)
-    content = json.loads(text)
-    files = {rows: content["rows_sha256"]}
-    files |= {folder / name: checksum for name, _, checksum in content["runs"]}
-    if any(_sha256_of(file) != checksum for file, checksum in files.items()):
-        raise ValueError(_CHANGED)
-    with np.load(rows, allow_pickle=False) as file:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         columns = dict(file)
-    known = content["part"]
+    about = json.loads(columns["about"].tobytes())
+    runs = []
+    for i, (name, n_ranges, checksum) in enumerate(about["runs"]):
+        runs.append(Run(kept.with_name(name), n_ranges, columns[f"samples_{i}"]))
+        if _sha256_of(runs[-1].path) != checksum:
+            raise ValueError(_CHANGED)
+    known = about["part"]
     known |= {n: [each and kind(**each) for each in known[n]] for n, kind in _OBJECTS.items()}
-    known |= {name: Counter(known[name]) for name in COUNTERS}
+    known |= {name: Counter(known[name]) for name in records.COUNTERS}
     known |= {n: {int(i): text for i, text in known[n].items()} for n in ("untraced", "reach")}
     known["keys"] = list(map(tuple, known["keys"]))
-    known["damaged_line"] = known["damaged_line"] and Damage(**known["damaged_line"])
-    names = [f"possible_{name}" for name in PossibleWrites._fields]
-    part = ScannedPart(
-        touches=replace(BlockTouches.empty(), **{name: columns[name] for name in _ROW_COLUMNS}),
+    known["damaged_line"] = known["damaged_line"] and records.Damage(**known["damaged_line"])
+    names, rows = records.PossibleWrites._fields, {name: columns[name] for name in _ROW_COLUMNS}
+    part = records.ScannedPart(
+        touches=replace(records.BlockTouches.empty(), **rows),
         durations=columns.get("durations"),
-        possible=[PossibleWrites(*(columns[n] for n in names))] if names[0] in columns else [],
+        possible=[
+            records.PossibleWrites(*(columns[f"{name}_{i}"] for name in names))
+            for i in range(about["possible"])
+        ],
         **known,
     )
-    runs = [
-        Run(folder / name, n_ranges, columns[f"samples_{i}"])
-        for i, (name, n_ranges, _) in enumerate(content["runs"])
-    ]
     return part, runs
 
 
-def _operation(**values: Any) -> Operation:
+def _operation(**values: Any) -> records.Operation:
     if "grid" not in values:
-        return MemoryOperation(**values)
+        return records.MemoryOperation(**values)
     sizes = {name: tuple(values[name]) for name in ("grid", "block")}
-    return KernelLaunch(**{**values, **sizes})
+    return records.KernelLaunch(**{**values, **sizes})
 
 
-_PLAIN = [f.name for f in fields(ScannedPart) if f.name not in {"touches", "durations", "possible"}]
+_ARRAYS = {"touches", "durations", "possible"}
+_PLAIN = [f.name for f in fields(records.ScannedPart) if f.name not in _ARRAYS]
 _OBJECTS: dict[str, Callable[..., Any]] = {
-    "launches": _operation, "allocations": Allocation, "host_calls": HostCall, "damage": Damage
+    "launches": _operation, "allocations": records.Allocation, "host_calls": records.HostCall,
+    "damage": records.Damage,
 }  # fmt: skip

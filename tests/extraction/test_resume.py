@@ -66,7 +66,7 @@ def test_only_parts_that_are_missing_are_scanned_again(tmp_path, log, scanned, m
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("ending", ["json", "npz", "parquet"])
+@pytest.mark.parametrize("ending", ["part", "parquet"])
 def test_a_part_that_is_damaged_is_scanned_again(tmp_path, log, scanned, ending):
     trace = NvbitTrace(log, part_bytes=PART_BYTES)
     extract(trace, tmp_path / "whole", jobs=1, resume=tmp_path / "partial")

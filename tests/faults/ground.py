@@ -142,7 +142,7 @@ class Ground:
             (trace / name).write_bytes(text)
         partial = folder / "out.partial"
         analyse(open_trace(trace), jobs=1, resume=partial)
-        assert len(list(partial.glob("*.json"))) > 1
+        assert len(list(partial.glob("*.part"))) > 1
         must("extract", trace, "-o", folder / "out")
         return trace, partial, edges_in(folder / "out")
 
