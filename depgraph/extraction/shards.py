@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from pathlib import Path
 from typing import Self
 
@@ -87,17 +89,13 @@ class ShardResult:
     def shared_bytes(self) -> NDArray[np.int64]:
         """Bytes that a block writes and another of the operation touches: int64[n_operations]."""
         total = np.zeros(self.operation_bytes.shape[1], np.int64)
-        for swept in self.exact:
-            total += swept.shared_bytes
-        return total
+        return sum((swept.shared_bytes for swept in self.exact), total)
 
     @property
     def inside(self) -> NDArray[np.uint8]:
         """What blocks do with each other's bytes, see `sum_sharing`: uint8[n_operations]."""
         flags = np.zeros(self.operation_bytes.shape[1], np.uint8)
-        for swept in self.exact:
-            flags |= swept.inside
-        return flags
+        return reduce(or_, (swept.inside for swept in self.exact), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,45 +123,28 @@ class ShardAnalysis:
         with nvtx.annotate("shard", domain="depgraph"):
             n_blocks, n_operations = self.n_blocks, self.n_operations
             operation_of_block = list_of_each(self.first_block)
+            program = operation_of_block, n_operations, self.space, self.frees
             footprints = concatenate_footprints(shard.load(), n_blocks)
-            rounded = []
-            if self.granularity != 1:
-                coarse = footprints.rounded(self.granularity, n_blocks)
-                rounded = sweep_spaces(
-                    coarse, operation_of_block, n_operations, self.space, self.frees
-                )
             operation = operation_of_block[footprints.block]
             by_operation = replace(footprints, block=operation).joined(n_operations)
+            ldgsts_bytes = by_operation.ldgsts_bytes(n_operations)
             result = ShardResult(
                 footprints,
-                np.stack(
-                    [
-                        *_bytes_by_kind(by_operation, n_operations),
-                        by_operation.ldgsts_bytes(n_operations),
-                    ]
-                ),
+                np.stack([*_bytes_by_kind(by_operation, n_operations), ldgsts_bytes]),
                 _bytes_by_kind(footprints, n_blocks),
                 np.bincount(footprints.block, minlength=n_blocks),
-                sweep_spaces(footprints, operation_of_block, n_operations, self.space, self.frees),
-                rounded,
-                self._sweep_possible(footprints, shard),
+                sweep_spaces(footprints, *program),
             )
+            if self.granularity != 1:
+                rounded = footprints.rounded(self.granularity, n_blocks)
+                result.rounded = sweep_spaces(rounded, *program)
+            if self.possible is not None:
+                writes = self.possible.between(shard.low, shard.high)
+                result.possible = sweep_possible(footprints, writes, *program)
             if shard.output is not None:
                 write_run(footprints, shard.output)
                 result.footprints = stack_footprints([])
             return result
-
-    def _sweep_possible(self, footprints: Footprints, shard: Shard) -> list[SetPairs]:
-        if self.possible is None or not len(self.possible):
-            return []
-        return sweep_possible(
-            footprints,
-            self.possible.between(shard.low, shard.high),
-            list_of_each(self.first_block),
-            self.n_operations,
-            self.space,
-            self.frees,
-        )
 
 
 def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
