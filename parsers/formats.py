@@ -126,11 +126,11 @@ def _open_inputs(inputs: list[TraceInput]) -> Trace:
 
 
 def _refuse_other_formats(first: Format, inputs: list[TraceInput]) -> None:
-    from depgraph.parsers.accelsim.kernel_list import is_kernel_file_name
+    from depgraph.parsers.accelsim.kernel_list import kernel_number
 
     for other in inputs[1:]:
         # A kernel file that is none is found when it is read: there may be ten thousands.
-        if all(is_kernel_file_name(Path(item.name).name) for item in (inputs[0], other)):
+        if all(kernel_number(Path(item.name)) for item in (inputs[0], other)):
             continue
         if (theirs := _format_of(other)) is not first:
             found = f"is a trace of another format ({theirs.FORMAT})"

@@ -12,6 +12,7 @@ from depgraph.parsers.scanning.inputs import TraceInput
 from depgraph.trace.records import Damage, FileState, MemoryOperation, ScannedPart, SourceFiles
 
 _MAX_LIST_BYTES = 64 << 20
+_HEAD_BYTES = 1 << 12
 _PIECE_BYTES = 1 << 20
 _MAX_PATH = 4096
 _ADDRESS_END = 1 << 57
@@ -21,7 +22,7 @@ _COPY = re.compile(r"MemcpyHtoD,(?:0x)?([0-9a-fA-F]{1,16}),(\d{1,19})(?:,.*\.\w+
 _KERNEL_FILE = re.compile(
     r"kernel-(\d{1,18})(?:-ctx_0x([0-9a-fA-F]{1,16}))?\.trace[gz]?(?:\.(?:xz|gz|zst|bz2))?"
 )
-_LIST_FILE = re.compile(r"kernelslist.*")
+_LIST = "kernelslist"  # begins the names of lists
 _KERNEL_ENTRY = re.compile(rb"(?:[^\s,]*/)?kernel(?:-\d+|slist)[^\s/]*")
 _COMPRESSIONS = (".xz", ".gz", ".zst", ".bz2")
 # What the tracer's other versions and forks write between kernels, without effect on memory here.
@@ -57,26 +58,17 @@ class KernelList:
         self.entries.append(KernelFile(path, self.sources.add(path), context))
 
 
-def is_kernel_file_name(name: str) -> bool:
-    """Tell whether the tracer gives such names to kernel files."""
-    return _KERNEL_FILE.fullmatch(name) is not None
-
-
-def is_list_name(name: str) -> bool:
-    """Tell whether the tracer gives such names to lists."""
-    return _LIST_FILE.fullmatch(name) is not None
-
-
 def is_list(path: Path, *, by_content: bool) -> bool:
     """Tell whether a file is a list by its name, or by how it begins."""
-    if not is_regular_file(path):
-        return False
-    return is_list_name(path.name) or (by_content and looks_like_list(TraceInput(path).head(4096)))
+    is_named = path.name.startswith(_LIST)
+    return is_regular_file(path) and (
+        is_named or (by_content and looks_like_list(TraceInput(path).head(_HEAD_BYTES)))
+    )
 
 
 def looks_like_list(text: bytes) -> bool:
     """Tell whether a text begins as a list does."""
-    lines = [line for line in text[:4096].split(b"\n")[:8] if line.strip()]
+    lines = [line for line in text[:_HEAD_BYTES].split(b"\n")[:8] if line.strip()]
     return bool(lines) and all(
         line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or _KERNEL_ENTRY.fullmatch(line.strip())
         for line in lines[: max(1, len(lines) - 1)]
@@ -84,7 +76,7 @@ def looks_like_list(text: bytes) -> bool:
 
 
 def kernel_number(path: Path) -> tuple[int, int] | None:
-    """Return (context, number) of a kernel file's name, None if it has another form."""
+    """Return (context, number) by the name of a kernel file; None if it has another form."""
     match = _KERNEL_FILE.fullmatch(path.name)
     return None if match is None else (int(match[2] or "0", 16), int(match[1]))
 
@@ -100,7 +92,7 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
         if entry.startswith("MemcpyHtoD"):
             _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
         elif entry.startswith("kernel") or _is_path(entry):
-            if is_list_name(entry.rsplit("/", 1)[-1]):
+            if entry.rsplit("/", 1)[-1].startswith(_LIST):
                 found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
                 raise TraceError(path, found, "give one kernelslist at a time", line=number)
             file = _find(path, entry, number, allow_outside=allow_outside)
@@ -172,7 +164,7 @@ def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> 
 
 def _note_unlisted(result: KernelList, folder: Path) -> None:
     try:
-        names = [item.name for item in folder.iterdir() if is_kernel_file_name(item.name)]
+        names = [item.name for item in folder.iterdir() if kernel_number(item)]
     except OSError:
         return
     # The raw and the grouped form of a kernel often lie side by side.
@@ -247,10 +239,10 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
         items = sorted(folder.iterdir())
     except OSError as error:
         raise TraceError(folder, f"cannot be read ({error.strerror or error})") from None
-    lists = [item for item in items if is_list_name(item.name) and item.is_file()]
+    lists = [item for item in items if item.name.startswith(_LIST) and item.is_file()]
     for item in lists:
         _refuse_link_outside(item, allow_outside=allow_outside)
-    files = [item for item in items if is_kernel_file_name(item.name) and item.is_file()]
+    files = [item for item in items if kernel_number(item) and item.is_file()]
     usable = [item for item in lists if _has_kernels(item)]
     grouped = [item for item in usable if item.name.endswith(".g")]
     chosen = _one_list(folder, grouped or usable)

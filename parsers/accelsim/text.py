@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import numpy as np
 
@@ -100,7 +99,6 @@ class PartScanner:
     ) -> None:
         """Scan the text of a kernel, `key` in launch order, or what follows its header."""
         kernel: _KernelScanner | None = None
-        damage: list[Damage] = []
         index = self.part.add_launch((key,))
         try:
             first_bytes = BUFFER_BYTES if header and layout else HEAD_BYTES
@@ -116,12 +114,10 @@ class PartScanner:
                 buffer.release()
             if kernel is not None:
                 kernel.finish(is_end_of_file=is_end_of_file)
-                damage = kernel.damage
         except ValueError as error:
-            damage = [Damage(1, str(error))]
+            self.part.damage.append(Damage(1, str(error), path))
         except TraceError as error:
-            damage = [Damage(error.line or 1, error.found)]
-        self.part.damage += [replace(item, path=path) for item in damage]
+            self.part.damage.append(Damage(error.line or 1, error.found, path))
 
     def finish(self) -> ScannedPart:
         """Return what was scanned."""
@@ -133,7 +129,6 @@ class _KernelScanner:
     def __init__(
         self, part: ScannedPart, header: KernelHeader, layout: Layout, index: int, path: str
     ) -> None:
-        self.damage: list[Damage] = []
         self._part = part
         self._index = index
         self._path = path
@@ -202,7 +197,8 @@ class _KernelScanner:
             _workspace.opcodes.unknown_accesses.add(opcode.text)
 
     def _note(self, found: str) -> None:
-        self.damage.append(Damage(max(int(self._counters[scanner.LINES]), 1), found))
+        line = max(int(self._counters[scanner.LINES]), 1)
+        self._part.damage.append(Damage(line, found, self._path))
 
     def finish(self, *, is_end_of_file: bool) -> None:
         if is_end_of_file and not self._failed:
@@ -243,8 +239,7 @@ class _KernelScanner:
         for opcode, count in _workspace.opcodes.counted():
             part.opcodes[opcode.text] += count
             if opcode.text in _workspace.opcodes.unknown_accesses:
-                warning = f"memory opcode not known to depgraph ({opcode.mnemonic})"
-                part.warnings[warning] += count
+                part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
                 part.skipped["memory instructions with an opcode not known to depgraph"] += count
             elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
                 part.skipped[f"{opcode.space.value}-memory accesses"] += count
