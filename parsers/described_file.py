@@ -94,8 +94,7 @@ class DescribedProgram(DescribedFile):
         """Return the tables of a kind."""
         tables = self.content.get(kind, [])
         if not isinstance(tables, list):
-            found = f"{kind} {show_value(tables)}"
-            self.fail("", 0, kind, found, f"write [[{kind}]] tables")
+            self.fail("", 0, kind, f"{kind} {show_value(tables)}", f"write [[{kind}]] tables")
         return tables
 
     def count_blocks(self, i: int, key: str, blocks: int) -> None:

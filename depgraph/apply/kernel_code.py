@@ -129,8 +129,7 @@ def read_code(
     try:
         blocks = blocks_of(lines)
         flow = _PointerFlow(begin, pointers, functions)
-        stored = flow.through(blocks)
-        return KernelCode(stored=stored, reads_variables=flow.reads_variables)
+        return KernelCode(stored=flow.through(blocks), reads_variables=flow.reads_variables)
     except UnknownCodeError as error:
         return KernelCode(str(error))
 
@@ -335,8 +334,7 @@ def _joined(known: dict[str, Value], more: dict[str, Value]) -> dict[str, Value]
 
 def _put(state: dict[str, Value], register: str, value: Value, *, is_sure: bool) -> None:
     if not register.endswith("Z"):
-        old = state.get(register, _NUMBERS)
-        state[register] = value if is_sure else _either(old, value)
+        state[register] = value if is_sure else _either(state.get(register, _NUMBERS), value)
 
 
 def _next(register: str, step: int) -> str:

@@ -230,8 +230,7 @@ def conflicts(units: Sequence[Unit]) -> list[dict[str, int]]:
         if fence >= 0:
             _note(found[i], units[fence].fixed, 1 << fence)
         if unit.fixed:
-            earlier = (1 << i) - (1 << max(fence, 0))
-            _note(found[i], unit.fixed, earlier)
+            _note(found[i], unit.fixed, (1 << i) - (1 << max(fence, 0)))
             fence = i
     return found
 
@@ -280,8 +279,7 @@ def _compare(group: list[Placed], found: list[dict[str, int]]) -> None:
             left -= len(unsure)
         for kind in np.flatnonzero(np.bincount(of_kind[:at][near])):
             units = places[:at][near & (of_kind[:at] == kind)]
-            before = first_of[kind]
-            _note(found[place], _reason(before, access), _mask(units))
+            _note(found[place], _reason(first_of[kind], access), _mask(units))
 
 
 def _ranges(access: Access, parts: NDArray[np.int64] | None) -> NDArray[np.int64]:

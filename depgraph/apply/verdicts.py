@@ -47,8 +47,7 @@ class Verdicts:
             for name, code in self.codes.items()
         }
         with new_file(path, force=True) as made:
-            content = {**asdict(self), "codes": codes}
-            write_companion(made, content, store=store, what=checked(call))
+            write_companion(made, {**asdict(self), "codes": codes}, store=store, what=checked(call))
 
     @classmethod
     def read(cls, path: Path, store: str = "", *, call: int = 0) -> "Verdicts":

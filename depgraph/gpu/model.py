@@ -352,8 +352,7 @@ def calibrated_gpu(gpu: Gpu) -> Gpu:
 
 def available_gpus() -> list[Gpu]:
     """All packaged models, by architecture and name."""
-    gpus = map(_packaged, _models().values())
-    return sorted(gpus, key=lambda gpu: (gpu.architecture, gpu.name))
+    return sorted(map(_packaged, _models().values()), key=lambda gpu: (gpu.architecture, gpu.name))
 
 
 def gpu_for_architecture(architecture: int) -> Gpu:

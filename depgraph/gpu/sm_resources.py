@@ -290,8 +290,7 @@ def sm_resources(
     if gpu is None:
         gpu, reason = default_gpu(graph)
         resources = sm_resources(graph, gpu, fixed_occupancy)
-        assumptions = (reason, *resources.assumptions)
-        return replace(resources, assumptions=assumptions, gpu_is_assumed=True)
+        return replace(resources, assumptions=(reason, *resources.assumptions), gpu_is_assumed=True)
     is_kernel = _takes_room(graph)
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)

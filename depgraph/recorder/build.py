@@ -84,8 +84,7 @@ class Builder:
             records.append(f"-DDEPGRAPH_{name.upper()}=CUpti_Activity{name}{latest}")
         includes = [f"-I{header.parent}", f"-I{_needed(self._toolkit.headers)}"]
         words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *records, *includes]
-        links = [str(library), f"-Wl,-rpath,{library.parent}"]
-        return self._compiled(words, "timer.cpp", links)
+        return self._compiled(words, "timer.cpp", [str(library), f"-Wl,-rpath,{library.parent}"])
 
     def _sanitizer_flags(self) -> list[str]:
         sanitizer = _needed(self._toolkit.sanitizer)

@@ -168,8 +168,7 @@ def _time(
         graph = replace(extraction.graph, first_use=None, last_use=None)
         extraction = replace(extraction, graph=graph)
     launch = parse_launch(f"0,{invocation},0")
-    scenario = scenario_of(extraction, gpu, launch=launch, bytes_read=bytes_read)
-    return makespan(scenario, policy)
+    return makespan(scenario_of(extraction, gpu, launch=launch, bytes_read=bytes_read), policy)
 
 
 def _rows_that_meet(first: Tiled, second: Tiled, *, reach: int = 0) -> WorkloadDependence:

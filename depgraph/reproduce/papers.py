@@ -308,8 +308,7 @@ EXPERIMENTS: Mapping[str, Callable[[Published], Iterable[Figure]]] = {
 def reproduce(name: str, inputs: Inputs) -> Reproduction:
     """Compute the figures of one publication."""
     if name not in EXPERIMENTS:
-        known = f"; there are {', '.join(EXPERIMENTS)}"
-        hint = did_you_mean(name, EXPERIMENTS) or known
+        hint = did_you_mean(name, EXPERIMENTS) or f"; there are {', '.join(EXPERIMENTS)}"
         raise ModelError(f"nothing called {in_short(name)!r} can be reproduced{hint}")
     published = Published(inputs, name)
     figures, table = tuple(EXPERIMENTS[name](published)), published.table

@@ -34,8 +34,7 @@ class Tiled:
 
     def kernel(self, name: str, time: float, sms: int) -> WorkloadKernel:
         """Return the kernel, whose blocks all take as long, so that alone it takes `time`."""
-        blocks = self.rows * self.columns
-        waves = math.ceil(blocks / (sms * self.resident))
+        waves = math.ceil(self.rows * self.columns / (sms * self.resident))
         return WorkloadKernel(
             name, (self.columns, self.rows, 1), (256, 1, 1), duration=time / waves,
             occupancy=self.resident, cuttable=True,

@@ -39,8 +39,7 @@ Dim3 = tuple[int, int, int]
 
 def programmatic_code(opcodes: Iterable[str]) -> str:
     """Return what the opcodes of a whole kernel have of programmatic launch, as in `Kernel`."""
-    found = {PROGRAMMATIC_OPCODES.get(opcode, "") for opcode in opcodes}
-    return " and ".join(sorted(found - {""}))
+    return " and ".join(sorted({PROGRAMMATIC_OPCODES.get(opcode, "") for opcode in opcodes} - {""}))
 
 
 @dataclass(slots=True)  # never changed; frozen, hundreds of thousands take three times as long

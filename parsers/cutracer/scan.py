@@ -185,8 +185,7 @@ class _Reader(JsonLines):
         part, context = self._part, int(record.get("ctx", "0x0"), 16)
         launch = self._index[number] = part.add_launch((number,))
         if self._metadata and self._is_metadata_new:
-            known = replace(self._metadata.launch, trace_id=number, context=context)
-            part.launches[launch] = known
+            part.launches[launch] = replace(self._metadata.launch, trace_id=number, context=context)
             part.tables[launch] = self._metadata
             self._is_metadata_new = False
         return launch

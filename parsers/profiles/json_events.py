@@ -50,8 +50,7 @@ class ChromeTrace:
         self._repair = False
         decoder = partial(json.JSONDecoder, parse_constant=lambda _: None, strict=False)
         self._decode = decoder(parse_float=Decimal).raw_decode
-        any_number = decoder(parse_float=_any_number, parse_int=_any_number)
-        self._decode_any_number = any_number.raw_decode
+        self._decode_any_number = decoder(parse_float=_any_number, parse_int=_any_number).raw_decode
 
     def events(self) -> Iterator[object]:
         """Yield every member of the list of events; a text that merely ends early sets `cut_at`."""

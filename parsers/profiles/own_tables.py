@@ -180,8 +180,7 @@ def _profile(table: _Table, file_kind: str) -> KernelProfile | BlockProfile:
     longest = LONGEST_TIME if layout.unit != "s" else LONGEST_TIME / 1e6
     table.refuse(duration > longest, f"the duration is above {longest:g}")
     if sms is not None:
-        wrong = (sms < 1) | (sms > MOST_SMS)
-        table.refuse(wrong, f"the number of SMs is not from 1 to {MOST_SMS}")
+        table.refuse((sms < 1) | (sms > MOST_SMS), f"the number of SMs is not from 1 to {MOST_SMS}")
     table.refuse(columns["kernel"] < 0, "the kernel is negative")
     if start is not None:
         table.refuse(~np.isfinite(start), "the start is not finite")

@@ -42,8 +42,7 @@ def read_head(path: Path) -> Head:
 def open_text(path: Path) -> "Text":
     """Open a file for reading lines; every kind of line end becomes a newline."""
     encoding = _encoding_of(read_head(path).raw[:4])
-    stream = io.BufferedReader(TraceStream(path), HEAD_BYTES)
-    return Text(path, stream, encoding)
+    return Text(path, io.BufferedReader(TraceStream(path), HEAD_BYTES), encoding)
 
 
 class Text(io.TextIOWrapper):

@@ -117,8 +117,7 @@ class Archive:
     def _take_manifest(self) -> None:
         """Take the digests of all members; refuse the recording if they are not those it names."""
         self._refuse_large(MANIFEST, self._limit // _MEMORY_OF_TEXT)
-        found = self._object(self._read(MANIFEST), MANIFEST)
-        named = found.get("members")
+        named = self._object(self._read(MANIFEST), MANIFEST).get("members")
         if not isinstance(named, dict):
             raise self.damaged(f"{MANIFEST} names no members")
         there = {name: info for name, info in self._zip.NameToInfo.items() if name != MANIFEST}

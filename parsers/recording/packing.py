@@ -46,8 +46,7 @@ def pack(
         def write(name: str, content: bytes | memoryview, **counts: int) -> None:
             made = pool.submit(hashlib.sha256, content)
             file.writestr(name, content)
-            digest = made.result().hexdigest()
-            members[name] = {**counts, "bytes": len(content), "sha256": digest}
+            members[name] = {**counts, "bytes": len(content), "sha256": made.result().hexdigest()}
 
         write(archive.ABOUT, json.dumps({**about, "format": archive.FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)

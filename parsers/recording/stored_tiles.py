@@ -180,8 +180,7 @@ def _tiles_by(
     first = next(iter(parts.values()))
     if any(not np.array_equal(part.key, first.key) for part in parts.values()):
         return None
-    n = len(first.key)
-    low, high = np.zeros((2, n, len(rule)), np.int64)
+    low, high = np.zeros((2, len(first.key), len(rule)), np.int64)
     for d, choice in enumerate(rule):
         high[:, d] = stored.sizes[d]
         if choice is not None:

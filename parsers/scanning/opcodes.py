@@ -135,8 +135,7 @@ def _lane_bytes(suffixes: list[str]) -> int:
     for position, suffix in enumerate(suffixes):
         typed = _TYPED_VECTOR.fullmatch(suffix)
         if typed and suffix not in _WIDTH_TOKENS:
-            element = {"F32": 4, "F16": 2, "BF16": 2}.get(typed[1], 4)
-            return element * int(typed[2])
+            return {"F32": 4, "F16": 2, "BF16": 2}.get(typed[1], 4) * int(typed[2])
         if suffix in _WIDTH_TOKENS:
             width = _WIDTH_TOKENS[suffix]
             following = suffixes[position + 1 :]

@@ -58,8 +58,7 @@ _COPIED = b"launching memcpy command : "
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file hold a memory line of this format."""
-    lines = _LINE_WITH_REQUEST.finditer(head)
-    requests = (_REQUEST.match(line[0]) for line in lines)
+    requests = (_REQUEST.match(line[0]) for line in _LINE_WITH_REQUEST.finditer(head))
     return any(request is not None and request[7] is not None for request in requests)
 
 
@@ -108,8 +107,7 @@ class _Log:
                     self._push(_text(line))
                 elif line.startswith(_COPIED):
                     with self._damage_noted():
-                        copy = parse_copy(_text(line[len(_COPIED) :]).strip())
-                        self._operations.append(copy)
+                        self._operations.append(parse_copy(_text(line[len(_COPIED) :]).strip()))
         self._add(requests)
         part.lines += buffer.overlong
         if buffer.failure is not None:
