@@ -14,6 +14,7 @@ from depgraph.system.described import (
     fields_of,
     items,
     real,
+    record,
     short_text,
     toml_text,
     whole,
@@ -68,6 +69,8 @@ def with_errors(file: str, errors: Iterable[MeasuredErrors]) -> str:
 
 
 _MOST_ITEMS = 1000
+Text = Annotated[str, short_text]
+Texts = Annotated[tuple[str, ...], items(short_text, "a list of texts", most=_MOST_ITEMS)]
 _LARGEST_SIZE = 1 << 50  # bytes
 
 
@@ -75,14 +78,13 @@ _LARGEST_SIZE = 1 << 50  # bytes
 class Source:
     """Where numbers of a GPU model come from."""
 
-    title: str  # of the document
-    numbers: tuple[str, ...]  # fields of `Gpu` that it gives
-    url: str = ""
+    title: Text  # of the document
+    numbers: Texts  # fields of `Gpu` that it gives
+    url: Text = ""
 
 
 _count = whole(1, LARGEST_PARAMETER)
 _rate = real(SLOWEST_MEMORY, FASTEST_MEMORY)
-_texts = items(short_text, "a list of texts", most=_MOST_ITEMS)
 
 
 def _share(value: object) -> float:
@@ -102,20 +104,11 @@ def _size(value: object) -> int:
 
 def read_sources(value: object) -> tuple[Source, ...]:
     """Take tables that say where numbers come from."""
-    expected = "tables with title, numbers (names of keys) and perhaps url"
-    if not isinstance(value, list):
-        raise ValueError(expected)  # noqa: TRY004 - what readers raise
     try:
-        return tuple(
-            Source(
-                short_text(item["title"]),
-                _texts(item["numbers"]),
-                short_text(item["url"]) if "url" in item else "",
-            )
-            for item in value
-        )
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise ValueError(expected) from None
+        return tuple(Source(**each) for each in items(record(*fields_of(Source)), "")(value))
+    except (TypeError, ValueError):
+        found = "tables with title, numbers (names of keys) and perhaps url"
+        raise ValueError(found) from None
 
 
 def _errors(value: object) -> tuple[MeasuredErrors, ...]:
@@ -137,8 +130,6 @@ def _errors_of_family(value: object) -> MeasuredErrors:
     return MeasuredErrors(**read)
 
 
-Text = Annotated[str, short_text]
-Texts = Annotated[tuple[str, ...], _texts]
 Count = Annotated[int, _count]
 Counts = Annotated[
     tuple[int, ...], items(_count, "a list of whole numbers above 0", 1, _MOST_ITEMS)
@@ -334,14 +325,19 @@ def load_gpu_file(path: str | Path) -> Gpu:
         if own.keys() & {*CONSTANTS}:
             given["errors"] = ()
     else:
-        given = _architecture_numbers(own.get("architecture"))
+        architectures = _architectures()
+        key = f"sm_{own.get('architecture')}"
+        given = {**architectures.get(key, architectures["common"])}
+        given.pop("default_gpu", None)
     sources = own.get("sources", ()) + _without(given.pop("sources", ()), own)
     values = {**given, **own, "sources": sources}
     missing = [key.name for key in fields(Gpu) if key.default is MISSING and key.name not in values]
     if missing:
         raise file.error(f"{missing[0]} is missing" + _missing_hint(own), "", None)
     gpu = Gpu(**values)
-    _check_consistent(file, gpu)
+    for key, fits, expected in _rules(gpu):
+        if not fits:
+            file.wrong("", 0, key, getattr(gpu, key), expected)
     return gpu
 
 
@@ -400,12 +396,6 @@ def _architectures() -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _architecture_numbers(architecture: int | None) -> dict[str, Any]:
-    tables = _architectures()
-    table = tables.get(f"sm_{architecture}", tables["common"])
-    return {key: value for key, value in table.items() if key != "default_gpu"}
-
-
 def _missing_hint(own: dict[str, Any]) -> str:
     architecture = own.get("architecture")
     tables = _architectures()
@@ -423,12 +413,6 @@ def _without(sources: Sources, own: dict[str, Any]) -> Sources:
         for source in sources
     )
     return tuple(source for source in kept if source.numbers)
-
-
-def _check_consistent(file: ModelFile, gpu: Gpu) -> None:
-    for key, fits, expected in _rules(gpu):
-        if not fits:
-            file.wrong("", 0, key, getattr(gpu, key), expected)
 
 
 def _rules(gpu: Gpu) -> Iterator[tuple[str, bool, str]]:
