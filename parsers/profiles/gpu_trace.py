@@ -117,7 +117,7 @@ def _find_table(
                 break
             header = source.Header(header.names, tuple(units), header.delimiter)
         for heading in (dialect.headings["start"], dialect.headings["duration"]):
-            if source.time_unit(header.unit(heading)) is None:
+            if source.nanoseconds_in(header.unit(heading)) is None:
                 found = f"'{header.unit(heading)}' is not a unit of time for {heading}"
                 raise ProfileError(path, found, dialect.hint, line=number)
         return _Table(dialect, header, columns)

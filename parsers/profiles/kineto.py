@@ -16,7 +16,7 @@ from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import HostSpans
 from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeTrace
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
-from depgraph.parsers.profiles.source import nanoseconds, text_chunks
+from depgraph.parsers.profiles.source import text_chunks
 from depgraph.store.companions import TIMES, open_companion
 from depgraph.timing.profile import NOWHERE, UNKNOWN, KernelProfile, Site
 from depgraph.trace.block_spans import unpacked
@@ -31,6 +31,7 @@ _MEMORY = {"gpu_memset", "gpu_memcpy"}
 _OP, _PYTHON = "cpu_op", "python_function"
 SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
+_NS_PER_US = 1000
 _MOST_RANKS = 1 << 24
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
@@ -115,7 +116,7 @@ def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
 def time_of(event: dict[str, Any], member: str) -> int | None:
     """Return a time in whole nanoseconds; None where there is none."""
     time = exact_number(event.get(member))
-    return None if time is None else round(nanoseconds(time, "us"))
+    return None if time is None else round(_NS_PER_US * time)
 
 
 def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
@@ -138,7 +139,7 @@ def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
 
 def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
     name, duration = event.get("name"), exact_number(event.get("dur"))
-    time = None if duration is None else float(nanoseconds(duration, "us"))
+    time = None if duration is None else float(_NS_PER_US * duration)
     return name if isinstance(name, str) else "", time, time_of(event, "ts")
 
 

@@ -139,7 +139,7 @@ class _Reader:
 
     def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
         if _NUMBER.fullmatch(value):
-            self.numbers.learn(value, whole=source.time_unit(unit) == "ns")
+            self.numbers.learn(value, whole=source.nanoseconds_in(unit) == 1)
         if name in _WANTED:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 

@@ -128,12 +128,11 @@ def cells_of(line: str, delimiter: str = ",") -> list[str]:
         return []
 
 
-_NANOSECONDS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal(10**9)}
-_SHORT_UNITS = {
-    **dict.fromkeys(("ns", "nsec", "nsecond", "nanosecond", "nanoseconds"), "ns"),
-    **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "usecond", "microseconds"), "us"),
-    **dict.fromkeys(("ms", "msec", "msecond", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
+_NANOSECONDS = {
+    **dict.fromkeys(("ns", "nsec", "nsecond", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "usecond", "microseconds"), 10**3),
+    **dict.fromkeys(("ms", "msec", "msecond", "millisecond", "milliseconds"), 10**6),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 10**9),
 }
 _PLAIN = re.compile(r"[0-9]{1,18}")
 _BYTE_UNIT = re.compile(r"(?P<prefix>[KM]?)(?:B|bytes?)(?:/block)?", re.IGNORECASE)
@@ -143,20 +142,15 @@ _ROUNDED = Decimal("1.5")  # bytes between two values that can be told apart
 _DIGIT_GROUP = 3
 
 
-def time_unit(text: str) -> str | None:
-    """Return ``ns``, ``us``, ``ms`` or ``s`` for a spelling of it, None for anything else."""
-    return _SHORT_UNITS.get(text.strip().lower())
-
-
-def nanoseconds(value: Decimal, unit: str) -> Decimal:
-    """Convert a time in ``ns``, ``us``, ``ms`` or ``s``."""
-    return value * _NANOSECONDS[unit]
+def nanoseconds_in(unit: str) -> int | None:
+    """Return how many nanoseconds a unit of time has, however it is spelled; None for others."""
+    return _NANOSECONDS.get(unit.strip().lower())
 
 
 def time_in(value: Decimal | None, unit: str) -> Decimal | None:
     """Return a time in ns; None where there is none, or its unit is not one of time."""
-    short = time_unit(unit)
-    return None if value is None or short is None else nanoseconds(value, short)
+    factor = nanoseconds_in(unit)
+    return None if value is None or factor is None else value * factor
 
 
 def exact_bytes(value: Decimal, unit: str, kilo: int) -> int | None:
