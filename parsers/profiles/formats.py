@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from depgraph.errors import ProfileError, TraceError
 from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
@@ -18,33 +20,6 @@ _SIMULATOR = re.compile(
 )
 _MEMORY_TRACE = re.compile(
     r"MEMTRACE: |^#traces format|^-kernel name = |^thread block = ", re.MULTILINE
-)
-_SUMMARIES = (
-    ({"Total Time", "Instances"}, "a summary of nsys, which has no single kernels", NSYS.hint),
-    ({"Total Time", "Num Calls"}, "a summary of nsys, which has no single kernels", NSYS.hint),
-    ({"Kernel Start", "Kernel Dur"}, "another report of nsys", NSYS.hint),
-    ({"Start", "Duration", "Pid"}, "an nsys report of API calls, not of kernels", NSYS.hint),
-    ({"Kernel Name", "Invocations"}, "a summary of Nsight Compute", ncu.HINT),
-    ({"Time", "Calls"}, "a summary of nvprof, which has no single kernels", NVPROF.hint),
-    ({"Kernel", "Invocations"}, "an nvprof summary of metrics or events", NVPROF.hint),
-    ({"Dispatch_Id", "Counter_Name"}, "a table of counters of rocprofv3", rocprof.HINT),
-    (
-        {"Calls", "TotalDurationNs"},
-        "a summary of rocprofv3, without kernels one by one",
-        rocprof.HINT,
-    ),
-    ({"Correlation_Id", "Start_Timestamp"}, "another table of rocprofv3", rocprof.HINT),
-    ({"Kernel", "Correlation_ID"}, "an nvprof table of metrics or events", NVPROF.hint),
-)
-_NO_CSV, _NO_KERNEL = "is a table for people, not CSV", "says that no kernel was recorded"
-_TEXTS = (
-    (re.compile(r"^\s*Start \(\w+\)\s+Duration \(\w+\)\s+CorrId"), _NO_CSV, NSYS.hint),
-    (re.compile(r"^\s*Time \(%\)\s+Total Time \(\w+\)"), _NO_CSV, NSYS.hint),
-    (re.compile(r"^\s*Start\s+Duration\s+Grid Size\s+Block Size"), _NO_CSV, NVPROF.hint),
-    (re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls"), _NO_CSV, NVPROF.hint),
-    (re.compile(r"does not contain CUDA (?:trace|kernel) data"), _NO_KERNEL, nsys_sqlite.HINT),
-    (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), _NO_KERNEL, ncu.HINT),
-    (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), _NO_KERNEL, NVPROF.hint),
 )
 _HEADERS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("nsys-csv", NSYS.recognises),
@@ -62,6 +37,10 @@ _READERS: dict[str, Callable[[Path], KernelProfile | BlockProfile]] = {
     "own-csv": own_tables.read_csv_table,
     "own-parquet": own_tables.read_parquet_table,
 }
+_HINTS = {
+    "nsys-csv": NSYS.hint, "nsys-sqlite": nsys_sqlite.HINT, "nvprof": NVPROF.hint,
+    "ncu": ncu.HINT, "rocprofv3": rocprof.HINT,
+}  # fmt: skip
 _REPORT_SUFFIXES = dict.fromkeys((".nsys-rep", ".qdrep", ".qdstrm"), nsys_sqlite.HINT)
 _REPORT_SUFFIXES[".ncu-rep"] = ncu.HINT
 ANY_HINT = (
@@ -177,10 +156,17 @@ def _line_format(line: str, *, first_row: bool) -> str | None:
 
 def _refusal(path: Path, line: str, number: int) -> ProfileError | None:
     names = set(header_of(line).names)
-    for columns, found, hint in _SUMMARIES:
-        if columns <= names:
-            return ProfileError(path, f"is {found}", hint, line=number)
-    for pattern, found, hint in _TEXTS:
-        if pattern.search(line):
-            return ProfileError(path, found, hint, line=number)
+    for table in _other_tables():
+        columns, words = table.get("columns"), table["line"]
+        if names.issuperset(columns) if columns else words.search(line):
+            return ProfileError(path, table["found"], _HINTS[table["tool"]], line=number)
     return None
+
+
+@cache
+def _other_tables() -> list[dict[str, Any]]:
+    import tomllib
+
+    text = Path(__file__).with_name("other_tables.toml").read_text("utf-8")
+    tables = tomllib.loads(text)["table"]
+    return [{**table, "line": re.compile(table.get("line", ""))} for table in tables]
