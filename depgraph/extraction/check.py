@@ -1,6 +1,6 @@
 """What is in a trace, what is missing, and what is wrong with it; nothing is written."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,6 @@ from depgraph.errors import TraceError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
 from depgraph.extraction.shards import ShardResult
-from depgraph.footprint.spill import Run
 from depgraph.graph.program import BlockCounts, Kernel, remarks
 from depgraph.system.arrays import Blocks
 from depgraph.system.text import kernels_text
@@ -59,23 +58,6 @@ class Checkup:
         return len(self.problems) - self.errors
 
 
-class _LdgstsBlocks:
-    """Keeps of all ranges the blocks that read by LDGSTS alone."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Blocks] = []
-
-    def add(
-        self, touches: records.BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
-    ) -> None:
-        """Note the blocks of a part of which a range remains, see `_scan_counts`."""
-        del runs, n_blocks
-        self.blocks.append(blocks[touches.row])
-
-    def finish(self, copies: Iterable[tuple[int, records.MemoryOperation]]) -> None:
-        """Note nothing: copies and memsets do not read by LDGSTS."""
-
-
 def check_trace(
     trace: records.Trace,
     *,
@@ -85,15 +67,18 @@ def check_trace(
 ) -> Checkup:
     """Read a whole trace; `on_progress` is called with the bytes that were just scanned."""
     faults: list[Problem] = []
+    ldgsts_blocks: list[Blocks] = []
+
+    def note_ldgsts(touches: records.BlockTouches, _: object, blocks: Blocks, _n: int) -> None:
+        ldgsts_blocks.append(blocks[touches.row])  # a range remains of each, see `_scan_counts`
 
     def note(damage: records.Damage) -> None:
         place = f"{damage.path or trace.name}:{damage.line}"
         faults.append(Problem(is_error=True, found=damage.found, place=place))
 
-    ldgsts = _LdgstsBlocks()
     collector = Collector(
         trace,
-        ldgsts,
+        note_ldgsts,
         allow_empty=allow_empty,
         most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
         on_damage=note,
@@ -122,7 +107,7 @@ def check_trace(
         format=trace.format,
         kernels=kernels,
         copies=sum(isinstance(o, records.MemoryOperation) for o in collector.operations),
-        problems=[*faults, *_warnings(collector, kernels, ldgsts.blocks)],
+        problems=[*faults, *_warnings(collector, kernels, ldgsts_blocks)],
         skipped=dict(collector.total.skipped.most_common()),
         blind_spots=tuple(trace.blind_spots),
         lines=collector.total.lines,

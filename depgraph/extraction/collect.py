@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,18 +185,6 @@ _DAMAGED_LINES_LIMIT = 0.01
 BLOCK_BYTES = 128
 
 
-class RangeSink(Protocol):
-    """What takes the byte ranges of the parts, as `RangeStore` does."""
-
-    def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: arrays.Blocks, n_blocks: int
-    ) -> None:
-        """Take the ranges of a part."""
-
-    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
-        """Take what copies and memsets write."""
-
-
 class BlockCounters:
     """Accesses, instructions and durations of every block, added up part by part."""
 
@@ -227,7 +215,8 @@ class Collector:
     def __init__(
         self,
         trace: Trace,
-        ranges: RangeSink,
+        # Takes the byte ranges of each part, as `RangeStore.add` does.
+        add_ranges: Callable[[BlockTouches, Sequence[Run], arrays.Blocks, int], object],
         *,
         kernels: tuple[int | None, int | None] = (None, None),
         allow_damaged: bool = False,  # count damage instead of raising it
@@ -240,7 +229,7 @@ class Collector:
         self.total = ScannedPart()  # what all parts count together
         # Of operations that write out of sight, though not anywhere: one of `REACHES`.
         self.reach: dict[int, str] = {}
-        self._ranges = ranges
+        self._add_ranges = add_ranges
         self._counters = BlockCounters()
         self._allow_damaged = allow_damaged
         self._allow_empty = allow_empty
@@ -254,6 +243,12 @@ class Collector:
     def operations(self) -> list[Operation]:
         """Kernels, copies and memsets in program order."""
         return self.numbers.operations
+
+    @property
+    def copies(self) -> Iterator[tuple[int, MemoryOperation]]:
+        """Copies and memsets, and the block of each."""
+        placed = zip(self.numbers.first_block.tolist(), self.operations, strict=False)
+        return ((block, each) for block, each in placed if isinstance(each, MemoryOperation))
 
     def add(self, part: ScannedPart, runs: Sequence[Run] = ()) -> None:
         """Take the next part, in the order of the trace; `runs` hold more of its ranges."""
@@ -274,7 +269,7 @@ class Collector:
                 self._on_damage(self._placed(damage, part))
             self._counters.reserve(self.numbers.n_blocks)
             self._counters.add(part, blocks)
-            self._ranges.add(part.touches, runs, blocks, self.numbers.n_blocks)
+            self._add_ranges(part.touches, runs, blocks, self.numbers.n_blocks)
         self._lines_of[part.path] += part.lines
 
     def _placed(self, damage: Damage, part: ScannedPart) -> Damage:
@@ -295,7 +290,7 @@ class Collector:
         self.total.warnings[damage.found] += 1
 
     def finish(self) -> None:
-        """Add the copies and memsets, and refuse a trace without kernels or one too damaged."""
+        """Refuse a trace without kernels, without accesses, or one that is too damaged."""
         if not self.numbers.launches:
             if not self.total.bytes and not self.trace.input_bytes:
                 raise TraceError(self.trace.name, "the file is empty", "trace the program again")
@@ -317,12 +312,6 @@ class Collector:
             self._on_damage(replace(first, found=f"{first.found}; {of_all} are damaged"))
         self._refuse_empty()
         self._warn_of_spaces()
-        first_block = self.numbers.first_block.tolist()
-        self._ranges.finish(
-            (block, copy)
-            for block, copy in zip(first_block, self.operations, strict=False)
-            if isinstance(copy, MemoryOperation)
-        )
 
     def _refuse_empty(self) -> None:
         """Refuse kernels that never touched memory: whatever is found of them means nothing."""

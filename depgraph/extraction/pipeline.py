@@ -107,7 +107,7 @@ def analyse(
         ranges = RangeStore(limit // 8, files)
         collector = Collector(
             trace,
-            ranges,
+            ranges.add,
             kernels=kernels,
             allow_damaged=allow_damaged,
             allow_empty=allow_empty,
@@ -124,6 +124,7 @@ def analyse(
                 collector.add(part, runs)
                 on_progress(part.bytes)
             collector.finish()
+            ranges.finish(collector.copies)
         with _phase("dependences", on_phase):
             analysis = ShardAnalysis(
                 collector.numbers.first_block,
