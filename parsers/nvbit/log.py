@@ -71,18 +71,27 @@ class Log:
     is_one_of_several: bool
 
     def scan(
-        self, text: Text, begin: int, end: int, overflow: records.Overflow | None
+        self,
+        text: Text,
+        size: int,
+        overflow: records.Overflow | None,
+        *,
+        overlong: int,  # lines that are left out behind the text
+        is_last: bool,  # the log ends here
     ) -> records.ScannedPart:
-        """Scan whole lines of ``text[begin:end]``, see `scan_text`."""
+        """Scan whole lines of ``text[:size]``."""
+        tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
         if self.dialect.rewrite is not None:
-            lines = self.dialect.rewrite(text[begin:end].tobytes())
-            text = np.frombuffer(lines + bytes(PADDING), np.uint8)
-            begin, end = 0, len(lines)
+            lines = self.dialect.rewrite(text[:size].tobytes())
+            text, size = np.frombuffer(lines + bytes(PADDING), np.uint8), len(lines)
         path = str(self.path)
-        part = mem_trace.scan_text(
-            text, begin, end, path=path, id_offset=self.id_offset, overflow=overflow
-        )
+        part = mem_trace.scan_text(text, size, path, id_offset=self.id_offset, overflow=overflow)
         part.path = path if self.is_one_of_several else None
+        if overlong:
+            part.lines += overlong
+            part.skipped[mem_trace.OVERLONG] += overlong
+        if is_last and _is_cut(tail, self.dialect):
+            part.damage.append(records.Damage(part.lines, "the last line is cut"))
         return part
 
 
@@ -131,11 +140,8 @@ class LogRange:
         if overlong:
             size = last_line_end(text, size)
         text[size : size + PADDING] = 0
-        part = self.log.scan(text, 0, size, overflow)
-        _note_overlong(part, overlong)
-        if stop >= self.file.size:
-            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.dialect)
-        return part
+        is_last = stop >= self.file.size
+        return self.log.scan(text, size, overflow, overlong=overlong, is_last=is_last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,29 +154,20 @@ class LogText:
 
     def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
         """Scan the part."""
-        text, size = self.buffer.text, self.buffer.size
-        part = self.log.scan(text, 0, size, overflow)
+        text, size, failure = self.buffer.text, self.buffer.size, self.buffer.failure
+        is_last = self.buffer.is_last and failure is None
+        part = self.log.scan(text, size, overflow, overlong=self.buffer.overlong, is_last=is_last)
         part.bytes, part.text_bytes = self.input_bytes, size
-        if self.buffer.failure is not None:
-            part.damage.append(records.Damage(max(part.lines, 1), self.buffer.failure))
-        elif self.buffer.is_last:
-            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.dialect)
-        _note_overlong(part, self.buffer.overlong)
+        if failure is not None:
+            part.damage.append(records.Damage(max(part.lines, 1), failure))
         self.buffer.release()
         return part
 
 
-def _note_overlong(part: records.ScannedPart, lines: int) -> None:
-    if lines:
-        part.lines += lines
-        part.skipped[mem_trace.OVERLONG] += lines
-
-
-def _check_last_line(part: records.ScannedPart, text: Text, dialect: mem_trace.Dialect) -> None:
-    """Note as damage that the trace's last line is a cut access or launch line."""
-    tail = text.tobytes()
+def _is_cut(tail: bytes, dialect: mem_trace.Dialect) -> bool:
+    """Tell whether the last line of a log is an access or launch line that is cut."""
     if not tail or tail.endswith(b"\n"):
-        return
+        return False
     line = tail.rsplit(b"\n", 1)[-1]
     if dialect.rewrite is not None:
         line = dialect.rewrite(line)
@@ -178,8 +175,7 @@ def _check_last_line(part: records.ScannedPart, text: Text, dialect: mem_trace.D
     is_whole = bool(addresses) or (_LAUNCH in line and mem_trace.is_launch(line))
     begun = mem_trace.MARK.startswith(line[: len(mem_trace.MARK)]) or mem_trace.MARK in line
     # A tail of more than a line's length without its start can only be a cut foreign line.
-    if begun and not is_whole:
-        part.damage.append(records.Damage(part.lines, "the last line is cut"))
+    return begun and not is_whole
 
 
 class IdOffset:

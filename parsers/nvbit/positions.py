@@ -58,7 +58,7 @@ def _read(
             for buffer in whole_lines(stream, _PART_BYTES):
                 table = WarpTouches()
                 part = scan_text(
-                    buffer.text, 0, buffer.size, path=item.name, id_offset=offset, touches=table
+                    buffer.text, buffer.size, item.name, id_offset=offset, touches=table
                 )
                 buffer.release()
                 block, _ = numbers.blocks_of_rows(part, numbers.add(part))

@@ -168,30 +168,29 @@ class LaunchTable:
 
 def scan_text(
     text: Text,
-    begin: int,
-    end: int,
-    *,
+    size: int,
     path: str,
+    *,
     id_offset: int = 0,
     overflow: Overflow | None = None,
     touches: TouchTable | None = None,  # an empty one to be filled
 ) -> ScannedPart:
-    """Scan ``text[begin:end]``, from the start of a line to behind the end of one."""
+    """Scan ``text[:size]``: whole lines."""
     opcodes, lanes = _workspace.opcodes, _workspace.lanes
     opcodes.clear_counts()
     if touches is None:
         touches = _workspace.touches
         touches.clear(overflow)
     words = overlapping_words(text)
-    part = ScannedPart(bytes=end - begin)
+    part = ScannedPart(bytes=size)
     launches = LaunchTable()
     counters = np.zeros(scanner.N_COUNTERS, np.int64)
     state = np.full(scanner.STATE_SIZE, -1, np.int64)
-    position = begin
+    position = 0
     with np.errstate(over="ignore"):
         while True:
             status, position, detail = scanner.scan_lines(
-                text, words, position, end,
+                text, words, position, size,
                 opcodes.arrays, launches.arrays, touches.arrays, counters, state, lanes,
             )  # fmt: skip
             if status == scanner.DONE:
@@ -212,7 +211,7 @@ def scan_text(
                 touches.make_room(scanner.MAX_RANGES_PER_LINE)
     part.touches = touches.touches()
     _count(part, counters, opcodes)
-    _note_untraced(part, text[begin:end], opcodes)
+    _note_untraced(part, text[:size], opcodes)
     return part
 
 

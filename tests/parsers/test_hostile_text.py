@@ -44,7 +44,7 @@ def words_seen(monkeypatch, text):
     with monkeypatch.context() as patched:
         patched.setattr(nvbit_text, "overlapping_words", counting)
         patched.setattr(compiled._interpreter, "is_running", True)
-        nvbit_text.scan_text(padded, 0, len(text), path="some.log")
+        nvbit_text.scan_text(padded, len(text), "some.log")
     return sum(words.seen for words in counted)
 
 

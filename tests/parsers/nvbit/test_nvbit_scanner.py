@@ -25,7 +25,7 @@ def buffer(text):
 
 
 def scan(text):
-    return scan_text(buffer(text)[0], 0, len(text), path="some.log")
+    return scan_text(buffer(text)[0], len(text), "some.log")
 
 
 KEYS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**62)), max_size=20, unique=True)
