@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
@@ -143,34 +142,55 @@ class _Reader(JsonLines):
             self._touches.append(records.Ranges(rows, kinds, start, start + np.uint64(1)))
 
     def _finish(self) -> None:
-        part = self._part
+        part, known = self._part, self._dispatches
         part.skipped = +part.skipped
-        part.touches = self._touches.touches()
-        for number, dispatch in self._dispatches.items():
-            launch = dispatch.launch(number)
-            part.add_launch((number,), launch)
+        place, grids = np.zeros(len(known), np.int32), []
+        for number in self._numbers():
+            dispatch = known.get(number)
+            launch = (dispatch or _Dispatch(f"dispatch_{number}", -1)).launch(number)
+            at = part.add_launch((number,), launch)
+            grids.append(launch.grid)
+            if dispatch is None:
+                part.untraced[at] = _MISSING
+                continue
+            place[dispatch.index] = at
             try:
                 check_dimensions(launch.grid, launch.block)
             except ValueError as error:
                 part.damage.append(records.Damage(part.lines, f"dispatch {number}: {error}"))
             if dispatch.last.count(_LAST_BLOCK):
-                part.untraced[dispatch.index] = "has blocks beyond 65535, which omniprobe mixes up"
+                part.untraced[at] = "has blocks beyond 65535, which omniprobe mixes up"
             elif dispatch.is_unknown:
-                part.untraced[dispatch.index] = _UNKNOWN
-        possible = self._possible(part.touches)
+                part.untraced[at] = _UNKNOWN
+        touches = self._touches.touches()
+        part.touches = replace(touches, launch=place[touches.launch])
+        possible = self._possible(part.touches, grids)
         for index in np.unique(possible.launch).tolist():
             if index not in part.untraced:
                 part.untraced[index], part.reach[index] = _UNSIZED, records.RANGE
         part.possible.append(possible)
 
-    def _possible(self, touches: records.BlockTouches) -> records.PossibleWrites:
+    def _numbers(self) -> range:
+        """Return the numbers of all dispatches, those that are missing between others, too."""
+        numbers = self._dispatches.keys()
+        every = range(min(numbers, default=0), max(numbers, default=-1) + 1)
+        missing = len(every) - len(numbers)
+        if missing > _MOST_MISSING:
+            found = f"{missing} dispatches between others have no records"
+            hint = "trace all dispatches of the kernels between (-d all)"
+            raise TraceError("the trace", found, hint)
+        return every
+
+    def _possible(
+        self, touches: records.BlockTouches, grids: list[records.Dim3]
+    ) -> records.PossibleWrites:
         """Return where writes meet accesses, however wide both are."""
         written = touches.kind == records.WRITE
         row, start, end = (each[written] for each in (touches.row, touches.start, touches.end))
         launch, x, y, z = (
             each[row].astype(np.int64) for each in (touches.launch, touches.x, touches.y, touches.z)
         )
-        grid = np.array([d.last for d in self._dispatches.values()], np.int64).reshape(-1, 3) + 1
+        grid = np.array(grids, np.int64).reshape(-1, 3)
         block = x + grid[launch, 0] * (y + grid[launch, 1] * z)
         beside = np.uint64(_WIDEST - 1)
         return records.PossibleWrites(launch.astype(np.int32), block, start - beside, end + beside)
@@ -191,31 +211,3 @@ class OmniprobeTrace(InputTrace):
     def tasks(self) -> Iterator[records.PartTask]:
         """Yield the log as one part: records of one dispatch may stand anywhere in it."""
         yield WholeInput(self._inputs[0], _read, self.input_bytes or 0)
-
-    def program_order(self) -> DispatchOrder:
-        """Return what puts dispatches in the order of their numbers."""
-        return DispatchOrder()
-
-
-class DispatchOrder(records.ProgramOrder):
-    """Puts dispatches in the order of their numbers; those that are missing between are opaque."""
-
-    def add(self, part: records.ScannedPart) -> NDArray[np.int64]:
-        """Take the log; return the index of each of its dispatches in `operations`."""
-        numbers = [number for (number,) in part.keys]
-        missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
-        if missing > _MOST_MISSING:
-            found = f"{missing} dispatches between others have no records"
-            hint = "trace all dispatches of the kernels between (-d all)"
-            raise TraceError("the trace", found, hint)
-        known = dict(zip(numbers, part.launches, strict=True))
-        place: dict[int, int] = {}
-        for number in range(min(numbers, default=0), max(numbers, default=-1) + 1):
-            place[number] = len(place)
-            launch = known.get(number)
-            if launch is None:
-                part.untraced[len(part.keys)] = _MISSING
-                part.keys.append((number,))
-                launch = _Dispatch(f"dispatch_{number}", 0).launch(number)
-            self.operations.append(launch)
-        return np.array([place[number] for (number,) in part.keys], np.int64)
