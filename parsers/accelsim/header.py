@@ -6,7 +6,7 @@ tracer versions from March 2020 (unnumbered) to 6.
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,10 @@ class KernelHeader:
     shared_base: int = 0
     local_base: int = 0
     has_line_numbers: bool = False
+    # How lines are laid out: whether instructions stand below their thread block and warp, and the
+    # columns in front of the program counter.
+    is_grouped: bool = True
+    columns: int = 0
 
     @property
     def lists_active_lanes(self) -> bool:
@@ -59,14 +63,6 @@ class KernelHeader:
             if base:
                 windows[at : at + 2] = base, base + _WINDOW_BYTES
         return windows
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the lines of a kernel file are laid out."""
-
-    is_grouped: bool  # whether instructions stand below their thread block and warp
-    columns: int  # columns in front of the program counter
 
 
 def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
@@ -129,8 +125,8 @@ def _address(pairs: dict[bytes, bytes], key: bytes) -> int:
     return address if address < int(ADDRESS_END) - _WINDOW_BYTES else 0
 
 
-def find_layout(text: bytes, header: KernelHeader) -> Layout:
-    """Tell by its first lines how a kernel file is laid out, whatever the header says."""
+def with_layout(text: bytes, header: KernelHeader) -> KernelHeader:
+    """Add how a kernel file is laid out: its first lines tell, whatever the header says."""
     is_grouped = b"#BEGIN_TB" in text or b"\nthread block = " in text
     seen: Counter[int] = Counter()
     for line in text.split(b"\n"):
@@ -143,7 +139,7 @@ def find_layout(text: bytes, header: KernelHeader) -> Layout:
     columns, _ = next(iter(seen.most_common(1)), (usual, 0))
     if columns < _BLOCK_COLUMNS and not is_grouped:
         raise ValueError("its instructions belong to no thread block")
-    return Layout(is_grouped, columns)
+    return replace(header, is_grouped=is_grouped, columns=columns)
 
 
 def _columns_before_pc(line: bytes) -> int | None:

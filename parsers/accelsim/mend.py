@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from depgraph.errors import TraceError
-from depgraph.parsers.accelsim.header import find_layout, parse_header
+from depgraph.parsers.accelsim.header import parse_header, with_layout
 from depgraph.parsers.scanning.inputs import TraceStream, zstd
 
 # What the simulator's trace reader has opcodes for (gpgpu-sim, ISA_Def of each architecture).
@@ -84,13 +84,12 @@ def mend_trace(source: Path, target: Path, stream: int) -> Counter[str]:
     with TraceStream(source) as file:
         head = file.read(_HEADER_BYTES)
     try:
-        header = parse_header(head)
-        layout = find_layout(head, header)
+        header = with_layout(head, parse_header(head))
     except ValueError as error:
         raise TraceError(source, str(error), _HINT) from None
-    if not layout.is_grouped:
+    if not header.is_grouped:
         raise TraceError(source, "its instructions are not grouped by warp", _HINT)
-    mask_at = layout.columns + 1
+    mask_at = header.columns + 1
     need = _Need(header.shared_base)
     try:
         for line in _lines(source):

@@ -9,7 +9,7 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
-from depgraph.parsers.accelsim.header import KernelHeader, Layout, find_layout, parse_header
+from depgraph.parsers.accelsim.header import KernelHeader, parse_header, with_layout
 from depgraph.parsers.scanning.inputs import LineBuffer, Readable, whole_lines
 from depgraph.parsers.scanning.opcodes import (
     MemoryOpcode,
@@ -93,7 +93,6 @@ class PartScanner:
         *,
         context: int = 0,
         header: KernelHeader | None = None,  # as found before; else it is found in the text
-        layout: Layout | None = None,
         announces: bool = True,  # the part announces the launch
         is_end_of_file: bool = True,  # the text ends because the file does
     ) -> None:
@@ -101,13 +100,12 @@ class PartScanner:
         kernel: _KernelScanner | None = None
         index = self.part.add_launch((key,))
         try:
-            first_bytes = BUFFER_BYTES if header and layout else HEAD_BYTES
+            first_bytes = BUFFER_BYTES if header else HEAD_BYTES
             for buffer in whole_lines(stream, BUFFER_BYTES, first_bytes=first_bytes):
                 if kernel is None:
                     head = buffer.text[: buffer.size].tobytes()[:HEAD_BYTES]
-                    header = header or parse_header(head, context=context)
-                    layout = layout or find_layout(head, header)
-                    kernel = _KernelScanner(self.part, header, layout, index, path)
+                    header = header or with_layout(head, parse_header(head, context=context))
+                    kernel = _KernelScanner(self.part, header, index, path)
                     self.part.launches[index] = header.launch if announces else None
                 kernel.scan(buffer)
                 self.part.text_bytes += buffer.size
@@ -126,9 +124,7 @@ class PartScanner:
 
 
 class _KernelScanner:
-    def __init__(
-        self, part: ScannedPart, header: KernelHeader, layout: Layout, index: int, path: str
-    ) -> None:
+    def __init__(self, part: ScannedPart, header: KernelHeader, index: int, path: str) -> None:
         self._part = part
         self._index = index
         self._path = path
@@ -137,8 +133,8 @@ class _KernelScanner:
         self._state[: scanner.IN_BLOCK] = -1
         self._kernel = scanner.Kernel(
             launch=index,
-            is_grouped=layout.is_grouped,
-            columns=layout.columns,
+            is_grouped=header.is_grouped,
+            columns=header.columns,
             lists_active_lanes=header.lists_active_lanes,
             windows=header.windows(),
             state=self._state,

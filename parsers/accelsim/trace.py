@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim import tracez
-from depgraph.parsers.accelsim.header import NAME_MARK, find_layout, parse_header
+from depgraph.parsers.accelsim.header import NAME_MARK, parse_header, with_layout
 from depgraph.parsers.accelsim.kernel_list import (
     KernelFile,
     KernelList,
@@ -24,7 +24,7 @@ from depgraph.trace.records import KnownPart, MemoryOperation, ScannedPart, Trac
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from depgraph.parsers.accelsim.header import KernelHeader, Layout
+    from depgraph.parsers.accelsim.header import KernelHeader
     from depgraph.parsers.scanning.inputs import TraceInput
     from depgraph.trace.records import FileState, Overflow, PartTask
 
@@ -93,7 +93,6 @@ class KernelSection:
     end: int
     file: FileState
     header: KernelHeader
-    layout: Layout
 
     @property
     def input_bytes(self) -> int:
@@ -105,7 +104,7 @@ class KernelSection:
         scanner = PartScanner(overflow)
         try:
             with self.path.open("rb") as file:
-                mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
+                mark = _BLOCK_MARK if self.header.is_grouped else b"\n"
                 start = find_mark(file, mark, self.begin, self.end)
                 stop = find_mark(file, mark, self.end, self.file.size)
                 if start < min(stop, self.end):
@@ -114,7 +113,6 @@ class KernelSection:
                         self.key,
                         str(self.path),
                         header=self.header,
-                        layout=self.layout,
                         announces=self.begin == 0,
                         is_end_of_file=stop == self.file.size,
                     )
@@ -212,12 +210,11 @@ class AccelSimTrace(Trace):
                 head = file.read(HEAD_BYTES)
             if compression_of(head) is not None or tracez.sniff(head):
                 return []
-            header = parse_header(head, context=entry.context)
-            layout = find_layout(head, header)
+            header = with_layout(head, parse_header(head, context=entry.context))
         except (OSError, ValueError):
             return []
         ends = [*range(0, size, self._section_bytes), size]
         return [
-            KernelSection(entry.path, key, begin, end, entry.state, header, layout)
+            KernelSection(entry.path, key, begin, end, entry.state, header)
             for begin, end in pairwise(ends)
         ]

@@ -11,7 +11,7 @@ from kernel_texts import (
     kernel_text,
 )
 
-from depgraph.parsers.accelsim.header import find_layout, parse_header
+from depgraph.parsers.accelsim.header import parse_header, with_layout
 
 FULL = 0xFFFFFFFF
 
@@ -63,7 +63,7 @@ def test_versions(version, number):
 def test_the_layout_is_told_by_the_content(form):
     line = Instruction("FFMA", FULL, [], destinations=["R1"], sources=["R2", "R3"])
     text = kernel_text({(0, 0, 0): [[line]]}, form).encode()
-    layout = find_layout(text, parse_header(text))
+    layout = with_layout(text, parse_header(text))
     assert layout.is_grouped == (not form.is_raw)
     columns = instruction_line(line, (0, 0, 0), 0, form, with_block=form.is_raw or form.has_prefix)
     assert layout.columns == columns.split().index(form.counter)

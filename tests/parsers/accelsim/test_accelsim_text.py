@@ -23,7 +23,7 @@ from naive_accelsim import read_kernel
 from scanned_kernels import body, bytes_of, only_block, scan
 
 from depgraph.parsers.accelsim import text as accelsim_text
-from depgraph.parsers.accelsim.header import find_layout, parse_header
+from depgraph.parsers.accelsim.header import parse_header, with_layout
 from depgraph.parsers.accelsim.kernel_list import KernelList
 from depgraph.parsers.accelsim.text import PartScanner
 from depgraph.parsers.accelsim.trace import AccelSimTrace, KernelSection
@@ -52,7 +52,7 @@ def test_any_size_of_buffer_gives_the_same(blocks, form, size):
     scanner = PartScanner(None)
     with mock.patch.object(accelsim_text, "BUFFER_BYTES", size):
         scanner.scan_kernel(
-            io.BytesIO(text), 0, "kernel-7.traceg", header=header, layout=find_layout(text, header)
+            io.BytesIO(text), 0, "kernel-7.traceg", header=with_layout(text, header)
         )
     part, whole = scanner.finish(), scan(text)
     assert blocks_of(part) == blocks_of(whole)
