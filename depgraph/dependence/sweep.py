@@ -13,13 +13,6 @@ from depgraph.graph.builder import assemble
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.system import arrays
-from depgraph.system.arrays import (
-    concatenate_lists,
-    distinct,
-    gather_lists,
-    list_of_each,
-    list_offsets,
-)
 from depgraph.trace.records import KernelLaunch, Operation
 
 
@@ -123,7 +116,9 @@ def build_graph(
     is_used = np.zeros(len(label), np.bool_)
     is_used[source] = is_used[target] = True
     used = np.flatnonzero(is_used)
-    offsets, blocks = gather_lists(*concatenate_lists([piece.sets for piece in swept]), used)
+    offsets, blocks = arrays.gather_lists(
+        *arrays.concatenate_lists([piece.sets for piece in swept]), used
+    )
     blocks = _sorted_members(offsets, blocks)
     order = np.lexsort((names[used, 0], np.diff(offsets), blocks[offsets[:-1]], operation[used]))
     number = np.empty(len(label), np.int64)
@@ -146,10 +141,10 @@ def build_graph(
     graph = assemble(
         kernel,
         first_block,
-        (operation, *gather_lists(offsets, blocks, order)),
+        (operation, *arrays.gather_lists(offsets, blocks, order)),
         join_kind,
-        concatenate_lists(sources),
-        concatenate_lists(targets),
+        arrays.concatenate_lists(sources),
+        arrays.concatenate_lists(targets),
         join_basis,
     )
     return graph if frees is None else replace(graph, kinds=ALL_KINDS, frees=frees)
@@ -159,7 +154,7 @@ def _unpacked(
     swept: Sequence[SetPairs],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Return source set, target set and kind of all pairs, the sets numbered through."""
-    first = list_offsets([len(piece.set_label) for piece in swept])
+    first = arrays.list_offsets([len(piece.set_label) for piece in swept])
     shift = np.repeat(first[:-1], [len(piece.pairs) for piece in swept])
     pair = np.concatenate([piece.pairs for piece in swept])
     source = (pair >> np.uint64(33)).astype(np.int64) + shift
@@ -182,7 +177,7 @@ def _one_of_equals(operation: arrays.Operations, names: NDArray[np.uint64]) -> N
 
 
 def _sorted_members(offsets: arrays.Offsets, blocks: arrays.Blocks) -> arrays.Blocks:
-    key = list_of_each(offsets).astype(np.int64) << 32 | blocks
+    key = arrays.list_of_each(offsets).astype(np.int64) << 32 | blocks
     key.sort()
     return (key & (1 << 32) - 1).astype(np.int32)
 
@@ -191,7 +186,7 @@ def _join_one_kind(
     source: NDArray[np.int64], target: NDArray[np.int64], set_operation: arrays.Operations
 ) -> tuple[arrays.Lists, arrays.Lists]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
-    keys = distinct((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
+    keys = arrays.distinct((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     later = (keys >> np.uint64(32)).astype(np.int32)
     earlier = (keys & np.uint64(2**32 - 1)).astype(np.int32)
     begins = np.ones(len(keys), np.bool_)
@@ -203,5 +198,5 @@ def _join_one_kind(
     with np.errstate(over="ignore"):
         number, first = intern_lists(offsets, earlier, set_operation[group_target].astype(np.int64))
     by_join = np.argsort(number, kind="stable")
-    targets = list_offsets(np.bincount(number, minlength=len(first))), group_target[by_join]
-    return gather_lists(offsets, earlier, first), targets
+    targets = arrays.list_offsets(np.bincount(number, minlength=len(first))), group_target[by_join]
+    return arrays.gather_lists(offsets, earlier, first), targets
