@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,18 +19,8 @@ from depgraph.errors import TraceError
 from depgraph.parsers.cutracer import launches
 from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
 from depgraph.parsers.scanning import opcodes
+from depgraph.parsers.scanning import tables_jit as tables
 from depgraph.parsers.scanning.json_lines import DAMAGE, JsonLines, lanes_of
-from depgraph.parsers.scanning.tables_jit import (
-    ADDRESS_END,
-    ASYNC_COPY,
-    GLOBAL_READ,
-    GLOBAL_UPDATE,
-    GLOBAL_WRITE,
-    IGNORE,
-    LANES,
-    ORDERED_READ,
-    SHARED_WINDOW_END,
-)
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage, Ranges, ScannedPart
 
@@ -40,7 +30,7 @@ if TYPE_CHECKING:
 
 TILES, COMPLETION = "tma_trace", "capture_completion"
 _DIMENSIONS = 3
-_ALL_LANES = (1 << LANES) - 1
+_ALL_LANES = (1 << tables.LANES) - 1
 _NOT_NAMED = "has accesses by instructions that the trace does not name"
 _INCOMPLETE = "has accesses that CUTracer lost (capture_completion: incomplete)"
 _TAKEN_AFTERWARDS = (
@@ -54,11 +44,11 @@ _MOST_ROWS = 1 << 14
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 Bytes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 _KINDS = {
-    GLOBAL_READ: (READ,),
-    GLOBAL_WRITE: (WRITE,),
-    GLOBAL_UPDATE: (SYNC_READ, WRITE),
-    ORDERED_READ: (SYNC_READ,),
-    ASYNC_COPY: (LDGSTS_READ,),
+    tables.GLOBAL_READ: (READ,),
+    tables.GLOBAL_WRITE: (WRITE,),
+    tables.GLOBAL_UPDATE: (SYNC_READ, WRITE),
+    tables.ORDERED_READ: (SYNC_READ,),
+    tables.ASYNC_COPY: (LDGSTS_READ,),
 }
 
 
@@ -73,20 +63,10 @@ class Access(NamedTuple):
     line: int
 
 
-@dataclass(slots=True)
-class CutracerPart(ScannedPart):
-    """One file, or a stream of several, with what its launches are."""
-
-    tables: dict[int, launches.KernelMetadata] = field(
-        default_factory=dict
-    )  # of launches, by index
-
-
 class _Reader(JsonLines):
-    _part: CutracerPart
-
     def __init__(self, overflow: Overflow | None) -> None:
-        super().__init__(CutracerPart(), overflow)
+        super().__init__(ScannedPart(), overflow)
+        self._tables: dict[int, launches.KernelMetadata] = {}  # of launches, by index
         self._metadata: launches.KernelMetadata | None = None  # by the last metadata line
         self._is_metadata_new = False
         self._index: dict[int, int] = {}  # of launches, by number
@@ -129,7 +109,7 @@ class _Reader(JsonLines):
         self._metadata, self._is_metadata_new = kernel, kernel is not None
 
     def _access(self, record: dict[str, Any]) -> Access | None:
-        lanes = lanes_of(record, "addrs", LANES, LANES)
+        lanes = lanes_of(record, "addrs", tables.LANES, tables.LANES)
         mask = int(record.get("active_mask", hex(_ALL_LANES)), 16)
         mask &= ~int(record.get("cluster_shared_mask", "0x0"), 16)  # shared memory of a cluster
         row, launch = self._row_of(record)
@@ -142,10 +122,10 @@ class _Reader(JsonLines):
         meaning = opcodes.global_meaning(opcode)
         if opcode.is_untraced_global:
             self._part.untraced[launch] = opcodes.untraced_by(opcode)
-        if meaning == IGNORE:
+        if meaning == tables.IGNORE:
             self._touches.arrays.rows.instructions[row] += 1
             return None
-        if meaning == ASYNC_COPY and max(lanes) < SHARED_WINDOW_END:
+        if meaning == tables.ASYNC_COPY and max(lanes) < tables.SHARED_WINDOW_END:
             self._part.skipped["shared-memory side of asynchronous copies (LDGSTS)"] += 1
             return None
         return Access(row, meaning, opcode.width, mask, lanes, self._part.lines)
@@ -186,7 +166,7 @@ class _Reader(JsonLines):
         launch = self._index[number] = part.add_launch((number,))
         if self._metadata and self._is_metadata_new:
             part.launches[launch] = replace(self._metadata.launch, trace_id=number, context=context)
-            part.tables[launch] = self._metadata
+            self._tables[launch] = self._metadata
             self._is_metadata_new = False
         return launch
 
@@ -194,7 +174,7 @@ class _Reader(JsonLines):
         opcode = self._opcode(record)
         row, launch = self._row_of(record)
         found = _bytes_of(record, opcode) if opcode is not None else None
-        table = self._part.tables.get(launch)
+        table = self._tables.get(launch)
         blocks = _receivers(record, table.cluster if table else None)
         is_known = found is not None and blocks is not None
         self._tiles_of[launch] = self._tiles_of.get(launch, True) and is_known
@@ -226,9 +206,9 @@ class _Reader(JsonLines):
         meanings = np.array([access.meaning for access in found], np.uint8)
         widths = np.array([access.width for access in found], np.uint64)
         masks = np.array([access.mask & _ALL_LANES for access in found], np.uint32)
-        active = (masks[:, None] >> np.arange(LANES, dtype=np.uint32) & 1).astype(np.bool_)
+        active = (masks[:, None] >> np.arange(tables.LANES, dtype=np.uint32) & 1).astype(np.bool_)
         active &= addresses != 0  # older records have no mask, and 0 where a lane took no part
-        beyond = (active & (addresses >= ADDRESS_END)).any(axis=1)
+        beyond = (active & (addresses >= tables.ADDRESS_END)).any(axis=1)
         for access in np.flatnonzero(beyond):
             self._note_damaged(found[access].line)
         active[beyond] = False
@@ -254,11 +234,11 @@ class _Reader(JsonLines):
         for launch, known in self._tiles_of.items():
             if not known:
                 part.untraced[launch] = "copies by TMA, of which the trace does not say all"
-        for launch, table in part.tables.items():
+        for launch, table in self._tables.items():
             if reason := table.unseen(shows_bulk=launch in self._tiles_of):
                 part.untraced.setdefault(launch, reason)
         # A table of machine code tells of every kernel whether it copies in bulk.
-        part.shows_bulk = bool(self._tiles_of) or any(t.opcodes for t in part.tables.values())
+        part.shows_bulk = bool(self._tiles_of) or any(t.opcodes for t in self._tables.values())
         self._take_metadata(None)
 
 
@@ -337,5 +317,5 @@ def _tensor_map(tiled: dict[str, Any]) -> TensorMap | None:
 
 
 def _check_end(start: int, end: int) -> None:
-    if not 0 < start < end <= ADDRESS_END:
+    if not 0 < start < end <= tables.ADDRESS_END:
         raise ValueError("address that no GPU has")
