@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, compiler_target, gpu_for_architecture, load_gpu
+from depgraph.system.arrays import distinct_rows
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -349,10 +350,10 @@ def _alike(
     columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
     operations = np.flatnonzero(_takes_room(graph))
     taken = np.stack(columns, axis=1)[operations]
-    keys, first, group = np.unique(taken, axis=0, return_index=True, return_inverse=True)
-    by_group = operations[np.argsort(group.ravel(), kind="stable")]
-    members = np.split(by_group, np.cumsum(np.bincount(group.ravel()))[:-1])
-    return {tuple(keys[g].tolist()): members[g] for g in np.argsort(first)}
+    first, group = distinct_rows(taken)
+    by_group = operations[np.argsort(group, kind="stable")]
+    members = np.split(by_group, np.cumsum(np.bincount(group))[:-1])
+    return {tuple(taken[first[g]].tolist()): members[g] for g in np.argsort(first)}
 
 
 def _block_need(

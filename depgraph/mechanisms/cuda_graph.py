@@ -15,7 +15,7 @@ from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
-from depgraph.system.arrays import distinct
+from depgraph.system.arrays import distinct, gather_lists, list_offsets
 from depgraph.timing.launch_model import LaunchModel
 
 END, PROGRAMMATIC = "end", "programmatic"
@@ -110,7 +110,7 @@ class CudaGraph(Mechanism):
         source, target = self._edges(program)
         is_kernel = program.is_kernel
         _, branch = _latencies(program, program.launch, source, target)
-        if len(distinct(branch[is_kernel])) <= 1:
+        if np.count_nonzero(np.bincount(branch[is_kernel])) <= 1:
             return CHAINS
         if (branch[source] != branch[target]).any():
             return "re-edged graphs"
@@ -126,7 +126,8 @@ class CudaGraph(Mechanism):
         replays one after another in an order that differs from replay to replay.
         """
         _, branch = _latencies(program, program.launch, *self._edges(program))
-        orders = {0: 1, 1: 1, 2: 2}.get(len(distinct(branch[program.is_kernel])), 4)
+        branches = np.count_nonzero(np.bincount(branch[program.is_kernel]))
+        orders = {0: 1, 1: 1, 2: 2}.get(int(branches), 4)
         if self.roots(program) == 1:
             orders = 1
         return [
@@ -191,7 +192,9 @@ def graph_rules(
     rules = gated(launching, gates, cluster=named_clusters(program))
     if not order and not wide:
         return rules
-    blocks = np.argsort(place[program.graph.operation_of_block], kind="stable")
+    graph = program.graph
+    by_place = np.argsort(place, kind="stable")
+    _, blocks = gather_lists(graph.first_block, np.arange(graph.n_blocks), by_place)
     return replace(rules, entry=entry, order=blocks)
 
 
@@ -211,14 +214,15 @@ def _places(
 
     From 2 on those from the middle on come first. Branches of `wide` forks are turned round.
     """
-    branches = distinct(branch)
-    places = np.arange(len(branches))
+    is_first = branch == np.arange(len(branch))  # of its branch, which has its number
+    number = np.cumsum(is_first) - 1
+    places = np.arange(np.count_nonzero(is_first))
     for fork in wide:
-        own = np.searchsorted(branches, distinct(branch[fork]))
+        own = distinct(number[branch[fork]])
         places[own] = places[own[::-1]]
-    place = places[np.searchsorted(branches, branch)]
+    place: NDArray[np.int64] = places[number[branch]]
     if order > 1:
-        place = (place - len(branches) // 2) % len(branches)
+        place = (place - len(places) // 2) % len(places)
     return -place if order % 2 else place
 
 
@@ -235,6 +239,6 @@ def _latencies(
     path = graph_paths(program.with_launch(model))
     fork = np.maximum(path, model.fork.value)
     sources = source[np.argsort(target, kind="stable")]
-    begin = np.searchsorted(np.sort(target), np.arange(len(path) + 1))
+    begin = list_offsets(np.bincount(target, minlength=len(path)))
     latency, branch = continue_branches(program.kernel_times, path, fork, begin, sources)
     return latency, branch

@@ -14,6 +14,7 @@ from depgraph.graph.program import JOIN_BLOCK, JOIN_KERNEL
 from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED, add_event, table
 from depgraph.schedule.policy import DECIDE, INLINE
 from depgraph.schedule.waits_jit import pass_gate
+from depgraph.system.arrays import distinct_rows
 from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def launches_of(
     warp = (np.cumsum(given.begins_warp) - 1)[leaders]
     warps_of_block = np.bincount(given.block[given.begins_warp], minlength=program.n_blocks)
     alone = np.where(given.stream < 0, -1 - np.arange(n), given.stream)
-    _, stream = np.unique(np.stack([given.block, alone], 1), axis=0, return_inverse=True)
+    _, stream = distinct_rows(np.stack([given.block, alone], 1))
     instruction = np.cumsum(given.begins_instruction) - 1
     return Launches(
         devices=table(

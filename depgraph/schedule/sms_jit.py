@@ -21,6 +21,7 @@ from depgraph.schedule.events_jit import (
     table,
 )
 from depgraph.schedule.waits_jit import PREPARING
+from depgraph.system.arrays import distinct_rows
 from depgraph.system.compiled import compiled_helper, compiled_within
 
 if TYPE_CHECKING:
@@ -96,10 +97,8 @@ def room_of(operations: NDArray[np.void], placed: Placed) -> Room:
         columns |= {"first_sm": places.first, "last_sm": places.last}
         columns |= {"link": places.link, "taken": places.taken}
         sms += 1
-    _, first, room_class = np.unique(
-        np.column_stack([need, *columns.values()]), axis=0, return_index=True, return_inverse=True
-    )
-    operations["room_class"] = room_class.reshape(-1)
+    first, room_class = distinct_rows(np.column_stack([need, *columns.values()]))
+    operations["room_class"] = room_class
     blocks = np.bincount(operations["room_class"], operations["unplaced"], len(first))
     leaves = 1 << (sms - 1).bit_length()
     classes = table(

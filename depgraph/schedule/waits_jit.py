@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from depgraph.graph.graph_jit import invert_lists
 from depgraph.schedule.events_jit import ENTERED, OPENED, add_event, per, table, writable
 from depgraph.schedule.policy import HOLDS, IGNORED, PLACES
+from depgraph.system.arrays import list_offsets
 from depgraph.system.compiled import compiled_helper, compiled_within
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def operations_of(rules: Rules, graph: BlockGraph, last: int) -> NDArray[np.void
         entrant[:last] = rules.entry
     lead = np.full(n, np.inf)
     np.minimum.at(lead, gates.target[gates.holds], gates.lead[gates.holds])
-    first_gate = np.searchsorted(np.sort(gates.source), np.arange(n + 1))
+    first_gate = list_offsets(np.bincount(gates.source, minlength=n))
     blocks = np.diff(graph.first_block)
     return table(
         OPERATION,

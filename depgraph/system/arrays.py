@@ -87,6 +87,20 @@ def distinct(values: NDArray[Value]) -> NDArray[Value]:
     return kept
 
 
+def distinct_rows(
+    rows: NDArray[np.integer[Any]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each row stands first, rows ascending, and which of them each row is."""
+    # `numpy.unique` compares rows as a whole, which takes ten times as long.
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    number = np.empty(len(rows), np.int64)
+    number[order] = np.cumsum(is_first) - 1
+    return order[is_first], number
+
+
 def list_offsets(sizes: ArrayLike) -> NDArray[np.int64]:
     """Return where lists of some sizes begin, and where the last one ends: int64[n + 1]."""
     sizes = np.asarray(sizes, np.int64)
