@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.kineto import MEMORY_HINT, Change, Launch, MemoryProfile, read_memory
+from depgraph.parsers.profiles.kineto import MEMORY_HINT, Launch, MemoryProfile, read_memory
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
 from depgraph.trace.records import Allocation, KernelLaunch
@@ -87,56 +87,54 @@ class LiveMemory:
 _FEWEST_MATCHED = 0.9
 
 
-class ProfiledAllocations:
-    """Allocations of a profiled run, in the addresses and the order of a recorded one."""
+def profiled_allocations(
+    path: Path,
+    launches: Sequence[tuple[int, KernelLaunch]],  # and their places among the operations
+    segments: Sequence[Allocation],  # what CUDA allocated
+    process: int | None,  # that was recorded
+    n_operations: int,
+) -> tuple[list[Allocation], int]:
+    """Return allocations of a profiled run, in the addresses and the order of a recorded one.
 
-    def __init__(
-        self,
-        path: Path,
-        launches: Sequence[tuple[int, KernelLaunch]],  # and their places among the operations
-        segments: Sequence[Allocation],  # what CUDA allocated
-        process: int | None,  # that was recorded
-        n_operations: int,
-    ) -> None:
-        profile = read_memory(path)
-        self._times, self._places = _anchors(path, profile.launches, launches)
-        self._n_operations = n_operations
-        is_same_run = profile.processes == {process}
-        self._segments = None if is_same_run else _same_segments(profile, segments)
-        self.left_out = 0  # changes of memory that lies in no segment of both runs
-        self.allocations: list[Allocation] = []
-        self._live: dict[int, int] = {}
-        for change in profile.changes:
-            self._take(change)
-        if not self.allocations:
-            found = "allocates in none of the memory that the recorded program has"
-            raise ProfileError(path, found, MEMORY_HINT)
-
-    def _take(self, change: Change) -> None:
-        address = self._moved(change.address)
+    What lies in no segment of both runs is left out, and counted.
+    """
+    profile = read_memory(path)
+    times, places = _anchors(path, profile.launches, launches)
+    is_same_run = profile.processes == {process}
+    moved = None if is_same_run else _same_segments(profile, segments)
+    found: list[Allocation] = []
+    live: dict[int, int] = {}
+    left_out = 0
+    for change in profile.changes:
+        address = _moved(change.address, moved)
         if address is None:
-            self.left_out += 1
-            return
+            left_out += 1
+            continue
         # Between two launches that both runs have, memory is taken to be there as long as it can
         # be: what the recorded run alone launched there must not seem to use freed memory.
-        at = bisect_right(self._times, change.time)
-        place = self._places[at - 1] + 1 if at else 0
-        freed = self._places[at] if at < len(self._places) else self._n_operations
-        known = self._live.pop(address, None)
+        at = bisect_right(times, change.time)
+        place = places[at - 1] + 1 if at else 0
+        freed = places[at] if at < len(places) else n_operations
+        known = live.pop(address, None)
         if known is not None:
-            self.allocations[known] = replace(self.allocations[known], freed=freed)
+            found[known] = replace(found[known], freed=freed)
         elif change.size < 0:
-            self.allocations.append(Allocation(address, -change.size, 0, freed))
+            found.append(Allocation(address, -change.size, 0, freed))
         if change.size > 0:
-            self._live[address] = len(self.allocations)
+            live[address] = len(found)
             op, line = change.site.op or None, change.site.line or None
-            self.allocations.append(Allocation(address, change.size, place, op=op, line=line))
+            found.append(Allocation(address, change.size, place, op=op, line=line))
+    if not found:
+        why = "allocates in none of the memory that the recorded program has"
+        raise ProfileError(path, why, MEMORY_HINT)
+    return found, left_out
 
-    def _moved(self, address: int) -> int | None:
-        if self._segments is None:
-            return address
-        inside = (s for s in self._segments if s[0] <= address < s[0] + s[2])
-        return next((there + address - here for here, there, _ in inside), None)
+
+def _moved(address: int, segments: Sequence[tuple[int, int, int]] | None) -> int | None:
+    if segments is None:
+        return address
+    inside = (s for s in segments if s[0] <= address < s[0] + s[2])
+    return next((there + address - here for here, there, _ in inside), None)
 
 
 def _anchors(

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from depgraph.errors import TraceError
-from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
+from depgraph.parsers.recording.allocations import LiveMemory, profiled_allocations
 from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.tensor_maps import PixelMap, TensorMap, maps_in
 from depgraph.parsers.scanning.json_lines import (
@@ -201,14 +201,14 @@ class RecordedEvents:
                     self.launches[place] = replace(each, untraced=each.untraced or _CONSTANTS)
 
     def take_memory_profile(self, path: Path) -> None:
-        """Add the tensors of PyTorch's caching allocator; see `ProfiledAllocations`."""
+        """Add the tensors of PyTorch's caching allocator; see `profiled_allocations`."""
         launches = [(self.place[each.number], each.launch) for each in self.launches]
-        n = len(self.operations)
-        profiled = ProfiledAllocations(path, launches, self.part.allocations, self.process, n)
-        self.part.allocations = [*self.part.allocations, *profiled.allocations]
-        if profiled.left_out:
+        segments, n = self.part.allocations, len(self.operations)
+        found, left_out = profiled_allocations(path, launches, segments, self.process, n)
+        self.part.allocations = [*segments, *found]
+        if left_out:
             self._warnings["allocations and frees of the profile in memory that the recorded "
-                          "program lacks: left out"] = profiled.left_out  # fmt: skip
+                          "program lacks: left out"] = left_out  # fmt: skip
 
     def _in_order(self, events: Iterable[Event]) -> list[tuple[int, Event]]:
         """Return events and their lines as the host called: some are written later."""
