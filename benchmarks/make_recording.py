@@ -16,7 +16,8 @@ import numpy as np
 
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.parsers.recording.packing import pack
-from depgraph.parsers.recording.sectors_jit import IS_PAGE, IS_WRITTEN, PAGE_BYTES, PIECE_BYTES
+from depgraph.parsers.recording.sectors_jit import PIECE_BYTES
+from depgraph.recorder.raw_recording import IS_PAGE, IS_WRITTEN, PAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """What the recorder wrote of each process, before it is packed."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
 EARLIER = 1 << 22  # added to the number of a process that went on to run another program
 _LAUNCHED = frozenset({"kernel", "opaque", "copy", "memset"})
 _ORDERS = frozenset({"stream", "sync", "graph"})  # which may go by streams of another GPU
-_ROW_BYTES, _NUMBERS = 32, (1 << 62) - 1  # of a table of sectors; bits of a number for a place
+# In a table of sectors a number is an address / 32, of a page / 1024 with bits that say so.
+_ROW_BYTES = 32
+SECTOR_BYTES, PAGE_BYTES = 32, 1024
+IS_PAGE, IS_WRITTEN = np.uint64(1 << 63), np.uint64(1 << 62)
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
@@ -74,12 +77,48 @@ def _on(device: int, events: list[dict[str, Any]], raw: NDArray[np.uint8]) -> li
     return found
 
 
+class Spans:
+    """Ranges of memory that neither overlap nor touch, in the order of their addresses."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        start, end = np.array(sorted(spans), np.uint64).reshape(-1, 2).T
+        end = np.maximum.accumulate(end)
+        is_apart = start[1:] > end[:-1]
+        self._start = start[np.append(True, is_apart)[: len(start)]]
+        self._ends = np.append(np.uint64(0), end[np.append(is_apart, True)[: len(start)]])
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self._start)
+
+    def overlap(self, start: int, end: int) -> bool:
+        """Tell whether a range of numbers of any size has a byte in common with these."""
+        return bool(((self._start < end) & (start < self._ends[1:])).any())
+
+    def meet(self, start: NDArray[np.uint64], end: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Tell of other ranges which have a byte in common with these."""
+        found: NDArray[np.bool_] = start < self._ends[np.searchsorted(self._start, end, "left")]
+        return found
+
+    def hold(self, start: NDArray[np.uint64], end: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Tell of other ranges which lie in one of these from their first to their last byte."""
+        found: NDArray[np.bool_] = end <= self._ends[np.searchsorted(self._start, start, "right")]
+        return found
+
+
+def spans_of(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return where sectors and pages begin and end."""
+    size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+    start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
+    return start, start + size
+
+
 class _Memory:
     """What some contexts have allocated, at any time; others may see it as well."""
 
     def __init__(self, contexts: set[int], events: list[dict[str, Any]]) -> None:
         there: dict[int, tuple[int, int]] = {}  # by address: bytes, and who allocated them
-        own = set()
+        own: set[tuple[int, int]] = set()
         for event in events:
             address = event.get("address", 0)
             known, owner = there.get(address, (0, -1))
@@ -88,9 +127,8 @@ class _Memory:
             elif event["event"] == "alloc" and event["bytes"] != known:
                 there[address] = event["bytes"], event["context"]
                 if event["context"] in contexts:
-                    own.add((address, event["bytes"]))
-        self._start, size = np.array(sorted(own), np.uint64).reshape(-1, 2).T
-        self._end = np.maximum.accumulate(self._start + size)
+                    own.add((address, address + event["bytes"]))
+        self._own = Spans(own)
         self._known: dict[tuple[int, int], bool] = {}  # of tables, which nodes of a graph share
 
     def is_touched_by(self, kernel: dict[str, Any], raw: NDArray[np.uint8]) -> bool:
@@ -99,11 +137,7 @@ class _Memory:
         if (at, n) not in self._known:
             n_bytes = min(n, max(0, len(raw) - at) // _ROW_BYTES) * _ROW_BYTES
             number = raw[at : at + n_bytes].view(np.uint64)[:: _ROW_BYTES // 8]  # as in table.h
-            size = np.where(number >> np.uint64(63) == 1, np.uint64(1024), np.uint64(32))
-            start = (number & np.uint64(_NUMBERS)) * size
-            place = np.searchsorted(self._start, start + size, "left") - 1
-            is_behind = place >= 0
-            self._known[at, n] = bool((start[is_behind] < self._end[place[is_behind]]).any())
+            self._known[at, n] = bool(self._own.meet(*spans_of(number)).any())
         return self._known[at, n]
 
 

@@ -6,7 +6,7 @@ That is of memory of modules, of nobody, and at two addresses.
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.footprint.footprints import join_footprints
 from depgraph.parsers.recording import archive
 from depgraph.parsers.recording.allocations import OF_A_MODULE
-from depgraph.parsers.recording.sectors_jit import rows_at, runs_of, spans_of
+from depgraph.parsers.recording.sectors_jit import rows_at, runs_of
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
+from depgraph.recorder.raw_recording import Spans, spans_of
 from depgraph.system.arrays import distinct
 from depgraph.trace.records import WRITE
 
@@ -130,7 +130,7 @@ class SpecialMemory:
     """Notes with launches whether they touch memory of which footprints do not tell all."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        self._ordinary, self._aliases = OrdinaryMemory(events), Aliases(events)
+        self._ordinary, self._aliases = ordinary_memory(events), aliased_memory(events)
         given = (event for event in events if event["event"] == "params")
         self._parameters = {event["number"]: bytes.fromhex(event["bytes"]) for event in given}
 
@@ -150,14 +150,14 @@ class SpecialMemory:
 
     def note(self, event: dict[str, Any], table: str, rows: NDArray[Any]) -> None:
         """Note what a launch touches by a table of it."""
-        if table == "sectors" and self._ordinary.is_left_by(rows):
+        if table == "sectors" and is_left_by(self._ordinary, rows):
             event["writes_elsewhere"] = 1
         if len(rows) and self._is_aliased(event, table, rows):
             event["aliased"] = 1
 
     def _is_aliased(self, event: dict[str, Any], table: str, rows: NDArray[Any]) -> bool:
         if table == "sectors":
-            return self._aliases.hold_any_of(rows)
+            return bool(self._aliases.meet(*spans_of(rows["number"])).any())
         if table != "maps" or not self._aliases:
             return False  # which tiles are loaded, their maps tell
         loaded = (decode(row["words"].tolist()) for row in rows)
@@ -181,74 +181,42 @@ def _reached_by(event: dict[str, Any]) -> Iterator[tuple[int, int]]:
         yield event[key], event[key] + size
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> NDArray[np.uint64]:
-    start, end = np.array([*spans], np.uint64).reshape(-1, 2).T
-    n = len(start)
-    joined = join_footprints(np.zeros(n, np.int32), np.zeros(n, np.uint8), start, end, 1)
-    return np.array([joined.start, joined.end])
+def aliased_memory(events: Sequence[dict[str, Any]]) -> Spans:
+    """Return memory that was mapped at two addresses at a time, or of several GPUs (multicast)."""
+    mapped: dict[int, tuple[int, int, int]] = {}  # by address: memory, offset, bytes
+    of_several = {event["memory"] for event in events if event["event"] == "multicast"}
+    found = set()
+    for event in events:
+        if event["event"] == "unmap":
+            end = event["address"] + event["bytes"]
+            mapped = {at: its for at, its in mapped.items() if not event["address"] <= at < end}
+        elif event["event"] == "map":
+            address, size, offset = event["address"], event["bytes"], event["offset"]
+            for at, (memory, first, length) in mapped.items():
+                low, high = max(first, offset), min(first + length, offset + size)
+                if memory == event["memory"] and low < high:
+                    found |= {(at + low - first, at + high - first)}
+                    found |= {(address + low - offset, address + high - offset)}
+            mapped[address] = event["memory"], offset, size
+            if event["memory"] in of_several:
+                found |= {(address, address + size)}
+    return Spans(found)
 
 
-class Aliases:
-    """Memory that was mapped at two addresses at one time, or of several GPUs (multicast)."""
-
-    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        mapped: dict[int, tuple[int, int, int]] = {}  # by address: memory, offset, bytes
-        of_several = {event["memory"] for event in events if event["event"] == "multicast"}
-        found = set()
-        for event in events:
-            if event["event"] == "unmap":
-                end = event["address"] + event["bytes"]
-                mapped = {at: its for at, its in mapped.items() if not event["address"] <= at < end}
-            elif event["event"] == "map":
-                address, size, offset = event["address"], event["bytes"], event["offset"]
-                for at, (memory, first, length) in mapped.items():
-                    low, high = max(first, offset), min(first + length, offset + size)
-                    if memory == event["memory"] and low < high:
-                        found |= {(at + low - first, at + high - first)}
-                        found |= {(address + low - offset, address + high - offset)}
-                mapped[address] = event["memory"], offset, size
-                if event["memory"] in of_several:
-                    found |= {(address, address + size)}
-        self._start, self._end = _joined(found)
-
-    def __bool__(self) -> bool:
-        return len(self._start) > 0
-
-    def overlap(self, start: int, end: int) -> bool:
-        """Tell whether bytes between two addresses are such memory."""
-        return bool(((self._start < end) & (start < self._end)).any())
-
-    def hold_any_of(self, rows: NDArray[Any]) -> bool:
-        """Tell whether blocks touch any of it, by their sectors and pages."""
-        start, end = spans_of(rows["number"])
-        place = np.searchsorted(self._start, end - np.uint64(1), "right") - 1
-        is_behind = place >= 0
-        return bool((start[is_behind] < self._end[place[is_behind]]).any())
+def ordinary_memory(events: Sequence[dict[str, Any]]) -> Spans:
+    """Return what is allocated at any time, but for memory of modules."""
+    return Spans(
+        (event["address"], event["address"] + event["bytes"])
+        for event in events
+        if event["event"] == "alloc" and not event["flags"] & OF_A_MODULE
+    )
 
 
-class OrdinaryMemory:
-    """What is allocated at any time, but for memory of modules."""
-
-    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        self._start, self._end = _joined(
-            (event["address"], event["address"] + event["bytes"])
-            for event in events
-            if event["event"] == "alloc" and not event["flags"] & OF_A_MODULE
-        )
-
-    def is_left_by(self, rows: NDArray[Any]) -> bool:
-        """Tell whether blocks write anything else, by their sectors and pages."""
-        rows = rows_at(rows, np.flatnonzero(~self._holds_whole(rows["number"])))
-        for _, kind, start, end in runs_of(rows, np.zeros(len(rows), np.int32), _AT_ONCE):
-            is_written = kind == WRITE
-            place = np.searchsorted(self._start, start[is_written], "right")
-            if (end[is_written] > np.append(np.uint64(0), self._end)[place]).any():
-                return True
-        return False
-
-    def _holds_whole(self, number: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Tell which sectors and pages lie in it from their first to their last byte."""
-        start, end = spans_of(number)
-        place = np.searchsorted(self._start, start, "right")
-        found: NDArray[np.bool_] = end <= np.append(np.uint64(0), self._end)[place]
-        return found
+def is_left_by(memory: Spans, rows: NDArray[Any]) -> bool:
+    """Tell whether blocks write outside of some memory, by their sectors and pages."""
+    rows = rows_at(rows, np.flatnonzero(~memory.hold(*spans_of(rows["number"]))))
+    for _, kind, start, end in runs_of(rows, np.zeros(len(rows), np.int32), _AT_ONCE):
+        is_written = kind == WRITE
+        if not memory.hold(start[is_written], end[is_written]).all():
+            return True
+    return False

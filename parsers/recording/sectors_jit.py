@@ -6,14 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.recorder.raw_recording import IS_PAGE, IS_WRITTEN, PAGE_BYTES, SECTOR_BYTES
 from depgraph.system.compiled import compiled_if_large
 from depgraph.trace import records
 
-SECTOR_BYTES = 32
-PIECE_BYTES = 16
-PAGE_BYTES = 64 * PIECE_BYTES
-IS_PAGE = np.uint64(1 << 63)
-IS_WRITTEN = np.uint64(1 << 62)
+PIECE_BYTES = PAGE_BYTES // 64
 MOST_RUNS = 48  # of a sector: 16 of each of three kinds
 _READ = np.uint8(records.READ)
 _WRITE = np.uint8(records.WRITE)
@@ -75,13 +72,6 @@ def ranges_of_masks(masks, first, row, kind, start, end):
         bits = np.uint64(masks.written[i])
         n = _add_runs(bits, masks.row[i], _WRITE, base, 1, row, kind, start, end, n)
     return len(masks.row), n
-
-
-def spans_of(number: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return where sectors and pages begin and end."""
-    size = np.where(number >= IS_PAGE, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
-    start = (number & ~(IS_PAGE | IS_WRITTEN)) * size
-    return start, start + size
 
 
 def rows_at(rows: NDArray[Any], places: NDArray[np.integer[Any]]) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from depgraph.parsers.recording.archive import MARK, TABLES, Archive
 from depgraph.parsers.recording.events import Launched, RecordedEvents
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput
+from depgraph.recorder.raw_recording import IS_PAGE, IS_WRITTEN, PAGE_BYTES, SECTOR_BYTES
 from depgraph.system.arrays import distinct
 from depgraph.trace import records
 
@@ -181,10 +182,10 @@ def _places(blocks: NDArray[np.integer[Any]], among: NDArray[np.int64]) -> NDArr
 
 
 def _last_address(number: NDArray[np.uint64]) -> int:
-    is_page = number >= sectors_jit.IS_PAGE
+    is_page = number >= IS_PAGE
     sector = int(number[~is_page].max(initial=0))
-    page = int((number[is_page] & ~(sectors_jit.IS_PAGE | sectors_jit.IS_WRITTEN)).max(initial=0))
-    return max(sector * sectors_jit.SECTOR_BYTES, page * sectors_jit.PAGE_BYTES)
+    page = int((number[is_page] & ~(IS_PAGE | IS_WRITTEN)).max(initial=0))
+    return max(sector * SECTOR_BYTES, page * PAGE_BYTES)
 
 
 def _joined(

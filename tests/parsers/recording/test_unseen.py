@@ -15,7 +15,7 @@ from depgraph.errors import RecorderError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS
-from depgraph.parsers.recording.packing import OrdinaryMemory, pack
+from depgraph.parsers.recording.packing import is_left_by, ordinary_memory, pack
 from depgraph.recorder import unseen
 from depgraph.recorder.module_code import find_nvdisasm
 from depgraph.recorder.unseen import (
@@ -280,8 +280,8 @@ def test_what_is_written_outside_of_ordinary_memory(rows):
         written |= {base + unit * i for i in range(64) if mask >> i & 1}
         number = (3 << 62 | base // 1024) if is_page else base // 32
         made.append((number, 0, 1, low, high, 0, 1))
-    memory = OrdinaryMemory([DATA | {"address": start, "bytes": size}, MODULE])
-    assert memory.is_left_by(np.array(made, SECTORS)) == any(
+    memory = ordinary_memory([DATA | {"address": start, "bytes": size}, MODULE])
+    assert is_left_by(memory, np.array(made, SECTORS)) == any(
         not start <= at < start + size for at in written
     )
 
