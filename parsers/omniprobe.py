@@ -6,26 +6,21 @@ bytes that an access touches nor the grid: the first byte is certain, and writes
 the widest instruction.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.inputs import InputTrace, WholeInput
+from depgraph.parsers.scanning.inputs import InputTrace, TraceInput, TraceStream, WholeInput
 from depgraph.parsers.scanning.json_lines import JsonLines, lanes_of, text_of, whole
 from depgraph.parsers.scanning.launch_limits import check_dimensions
 from depgraph.parsers.scanning.touch_table import MAX_Y, pack_block
 from depgraph.trace import records
-
-if TYPE_CHECKING:
-    from depgraph.parsers.scanning.inputs import TraceInput, TraceStream
 
 FORMAT = "omniprobe"
 BLIND_SPOTS = (
@@ -63,7 +58,7 @@ def sniff(head: bytes) -> bool:
     return _HEAD.search(head) is not None
 
 
-def open_inputs(inputs: Sequence[TraceInput]) -> OmniprobeTrace:
+def open_inputs(inputs: Sequence[TraceInput]) -> "OmniprobeTrace":
     """Open what one run logged."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a second log of omniprobe", "give one run at a time")

@@ -1,7 +1,5 @@
 """Programs described instead of traced: kernels with durations, dependences by pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise

@@ -1,21 +1,14 @@
 """How blocks on one SM slow each other, which cannot share one, and which stand together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.gpu.model import calibrated_gpu
-from depgraph.gpu.sm_resources import RESOURCES
-
-if TYPE_CHECKING:
-    from depgraph.gpu.model import Gpu
-    from depgraph.gpu.sm_resources import SmResources
+from depgraph.gpu.model import Gpu, calibrated_gpu
+from depgraph.gpu.sm_resources import RESOURCES, SmResources
 
 _CLASSES = (
     (

@@ -1,7 +1,5 @@
 """The text of Accel-Sim kernel traces, scanned buffer by buffer to records."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

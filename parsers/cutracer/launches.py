@@ -4,8 +4,6 @@ Source: ``kernel_metadata.schema.json`` and ``docs/Outputs-and-File-Formats.md``
 facebookresearch/CUTracer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

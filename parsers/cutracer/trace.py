@@ -1,7 +1,5 @@
 """A run under CUTracer: an NDJSON file a launch, and its kernel events if they are there."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -60,7 +58,7 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*kernel_*.ndjson*"))
 
 
-def open_inputs(inputs: Sequence[TraceInput]) -> CutracerTrace:
+def open_inputs(inputs: Sequence[TraceInput]) -> "CutracerTrace":
     """Open the files of a run, in any order; a pipe or standard input holds all of one."""
     return CutracerTrace(inputs)
 
@@ -107,7 +105,7 @@ class CutracerTrace(InputTrace):
         if self._events:
             yield KnownPart(ScannedPart(keys=[(_NO_LAUNCH,)], launches=[None]))
 
-    def program_order(self) -> LaunchOrder:
+    def program_order(self) -> "LaunchOrder":
         """Return what puts the launches in the order of their numbers."""
         return LaunchOrder(self._events)
 

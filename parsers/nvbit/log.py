@@ -4,13 +4,11 @@ Lines of many kernels are mixed: a receiver thread prints accesses long after la
 that an access belongs to the launch with its id, never to the launch line above it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +17,16 @@ from depgraph.errors import TraceError
 from depgraph.parsers.nvbit import text as mem_trace
 from depgraph.parsers.scanning.inputs import (
     InputTrace,
+    LineBuffer,
     TraceInput,
+    TraceStream,
     find_mark,
     last_line_end,
     whole_lines,
 )
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
+from depgraph.system.arrays import Text
 from depgraph.trace import records
-
-if TYPE_CHECKING:
-    from io import BufferedReader
-
-    from depgraph.parsers.scanning.inputs import LineBuffer, TraceStream
-    from depgraph.system.arrays import Text
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -56,7 +51,7 @@ def sniff(head: bytes) -> bool:
     return mem_trace.dialect_of(head) is not None or _BANNER in head
 
 
-def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
+def open_inputs(inputs: Sequence[TraceInput]) -> "NvbitTrace":
     """Open one or several logs of a run."""
     return NvbitTrace(*inputs)
 
@@ -290,7 +285,7 @@ class NvbitTrace(InputTrace):
             yield LogText(self._log(item), buffer, at - consumed)
             consumed = at
 
-    def program_order(self) -> LogOrder:
+    def program_order(self) -> "LogOrder":
         """Return what numbers the launches."""
         return LogOrder(has_ids=all(self.dialect(item).has_ids for item in self._inputs))
 

@@ -1,7 +1,5 @@
 """Where inside blocks the accesses of an NVBit log stand: a second reading of the log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

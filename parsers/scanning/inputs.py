@@ -1,7 +1,5 @@
 """What a trace is read from, whatever it is compressed with; its text in buffers of whole lines."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -3,8 +3,6 @@
 A `ValueError` or `TypeError` says what is wrong with those.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from itertools import islice

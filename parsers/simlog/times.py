@@ -1,7 +1,5 @@
 """Kernel and block times, in cycles, from the logs of GPGPU-Sim and Accel-Sim."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -125,7 +123,7 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     )
 
 
-def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
+def _alu_utilization(kernel: _Kernel, log: "_Log") -> int | None:
     """Return the share of instructions that the schedulers could issue, in hundredths of 1 %."""
     if kernel.instructions is None or kernel.cycles is None or log.sms is None:
         return None
@@ -134,7 +132,7 @@ def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
     return min(round(10_000 * kernel.instructions / most), 10_000) if most > 0 else None
 
 
-def _columns(path: Path, log: _Log) -> KernelColumns:
+def _columns(path: Path, log: "_Log") -> KernelColumns:
     columns = KernelColumns(path)
     columns.skipped.update(log.skipped)
     for _, kernel in sorted(log.kernels.items()):
