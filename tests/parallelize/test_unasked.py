@@ -447,10 +447,23 @@ def looks(request, monkeypatch):
         monkeypatch.setattr(unchanged, "_is_compiled", lambda: False)
 
 
-@pytest.mark.usefixtures("looks")
+@pytest.fixture(scope="module")
+def _frozen():
+    """Thaw in the end what `forget_other_tests` has set apart."""
+    yield
+    gc.unfreeze()
+
+
+def forget_other_tests():
+    """Collect functions of other tests, which have the same code; next time only what is new."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("_frozen", "looks")
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_noticed(name):
-    gc.collect()  # functions of other tests have the same code
+    forget_other_tests()
     function, change = CASES[name]()
     guards = guarded(function, X.clone())
     assert [guards.failed() for _ in range(2)] == ["", ""]
