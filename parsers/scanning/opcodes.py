@@ -5,10 +5,12 @@ opcodes of real traces.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -77,41 +79,15 @@ def untraced_by(opcode: MemoryOpcode) -> str:
 
 
 _BULK = frozenset({"UTMALDG", "UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP"})
-_MNEMONICS_OF = {
-    (Space.GLOBAL, Effect.READ): "LDG LDGSTS UTMALDG UBLKCP",
-    (Space.GLOBAL, Effect.WRITE): "STG USTGR UTMASTG",
-    # RED takes a generic address, yet only ever reduces into global memory.
-    (Space.GLOBAL, Effect.UPDATE): "ATOMG RED REDG LDGMC REDGMC UREDGR UTMAREDG UBLKRED",
-    (Space.GENERIC, Effect.READ): "LD",
-    (Space.GENERIC, Effect.WRITE): "ST",
-    (Space.GENERIC, Effect.UPDATE): "ATOM",
-    (Space.SHARED, Effect.READ): "LDS LDSM ULDS",
-    (Space.SHARED, Effect.WRITE): "STS STSM STAS USTS",
-    (Space.SHARED, Effect.UPDATE): "ATOMS REDAS REDS SYNCS",
-    (Space.LOCAL, Effect.READ): "LDL",
-    (Space.LOCAL, Effect.WRITE): "STL",
-    (Space.CONSTANT, Effect.READ): "LDC ULDC LDCU",
-    (Space.TEXTURE, Effect.READ): "TEX TEXS TLD TLDS TLD4 TLD4S TXD TMML",
-    (Space.SURFACE, Effect.READ): "SULD",
-    (Space.SURFACE, Effect.WRITE): "SUST",
-    (Space.SURFACE, Effect.UPDATE): "SUATOM SURED",
-    (Space.TENSOR, Effect.READ): "LDT LDTM",
-    (Space.TENSOR, Effect.WRITE): "STT STTM",
-    (Space.NONE, Effect.NONE): (
-        "UTMAPF UBLKPF UTMACCTL UTMACMDFLUSH CCTL CCTLL CCTLT TXQ SUQUERY MATCH QSPC REDUX CREDUX "
-        "MEMBAR ERRBAR FENCE LDGDEPBAR LDGSTSBAR DEPBAR ARRIVES BAR"
-    ),
+_TABLE = tomllib.loads(Path(__file__).with_name("opcodes.toml").read_text("utf-8"))
+_MNEMONICS = {
+    name: (Space(space), Effect[effect])
+    for space, effects in _TABLE["mnemonics"].items()
+    for effect, names in effects.items()
+    for name in names.split()
 }
-_MNEMONICS = {name: meaning for meaning, names in _MNEMONICS_OF.items() for name in names.split()}
-
 _WIDTH_TOKENS = {
-    **dict.fromkeys(("8", "U8", "S8"), 1),
-    **dict.fromkeys(("16", "U16", "S16"), 2),
-    **dict.fromkeys(("32", "U32", "S32", "F32"), 4),
-    **dict.fromkeys(("F16x2", "BF16x2", "BF16_V2", "F16x2_V2", "BF16"), 4),
-    **dict.fromkeys(("64", "U64", "S64", "F64"), 8),
-    "128": 16,
-    "256": 32,
+    suffix: int(width) for width, names in _TABLE["widths"].items() for suffix in names.split()
 }
 _ROW_BYTES = 16  # LDSM, STSM: one address a row of eight 16-bit elements
 _VECTOR = re.compile(r"(?:V|x)(2|4|8)", re.IGNORECASE)
