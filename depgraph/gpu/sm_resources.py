@@ -43,41 +43,16 @@ def occupancy(
     gpu: Gpu,
     *,
     threads: int,
-    registers: int | None,
-    shared_bytes: int | None,
-    carveout_percent: int | None = None,
+    registers: int | None,  # of a thread
+    shared_bytes: int | None,  # static and dynamic, of a block
+    carveout_percent: int | None = None,  # of the SM's shared memory, as the program prefers; all
 ) -> Occupancy:
     """Return how many blocks one SM holds: the smallest of the four limits of ``cuda_occupancy.h``.
 
-    Registers or shared memory that no thread or block can have (0 or negative registers, more than
-    there are) are taken to be unknown, and what is unknown limits nothing. A block that cannot be
-    launched on this GPU counts as one per SM, and `Occupancy.assumed` says so.
-
-    Parameters
-    ----------
-    registers : int or None
-        Of a thread.
-    shared_bytes : int or None
-        Static and dynamic, of a block.
-    carveout_percent : int, optional
-        Share of the SM's shared memory that the program prefers
-        (``cudaFuncAttributePreferredSharedMemoryCarveout``); default all of it.
-
-    Notes
-    -----
-    The rules of ``cuda_occupancy.h`` (CUDA 13.0):
-
-    - blocks: the SM's block slots;
-    - warps: the SM's warp slots over the warps of a block;
-    - registers: a warp takes ``registers * warp_size``, rounded up to the allocation unit, from one
-      sub-partition of the SM; whole warps fit into each sub-partition; the limit is their number
-      over the warps of a block. A block whose warps, rounded up to the number of sub-partitions,
-      need more than `Gpu.max_registers_per_block` is not launched;
-    - shared memory: the SM's carve-out over the request plus the driver's reserve, rounded up to
-      the allocation unit.
-
-    Traces name neither barriers nor clusters: the limit on barriers never binds for kernels with
-    one barrier, and the placement of clusters is not modelled.
+    ``docs/gpus.md`` explains them. Registers or shared memory that no thread or block can have (0
+    or negative registers, more than there are) are taken to be unknown, and what is unknown limits
+    nothing. A block that cannot be launched on this GPU counts as one per SM, and
+    `Occupancy.assumed` says so.
     """
     if threads < 1:
         raise ModelError(f"a block of {threads} threads: expected at least 1")
@@ -99,6 +74,7 @@ def occupancy(
         per_warp = _round_up(registers * gpu.warp_size, gpu.register_allocation_unit)
         registers_per_block = per_warp * warps
         parts = gpu.warp_allocation_granularity
+        # A block whose warps, rounded up to the sub-partitions, need more is not launched.
         if per_warp * _round_up(warps, parts) > gpu.max_registers_per_block:
             limits["registers"] = 0
             wanted = f"{threads} threads with {registers} registers each"
