@@ -32,8 +32,6 @@ _BYTES_PER_RANGE = 144
 # Of the memory allowed, what all threads together may hold of ranges.
 _SHARE = 4
 _LEAST_RANGES = 1 << 17
-# A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
-_SENT_BYTES = 1 << 20
 
 
 def most_ranges(memory: int, jobs: int) -> int:
@@ -81,8 +79,10 @@ def scan_to_file(task: records.PartTask, path: Path, most_ranges: int) -> Scanne
     return without_ranges(part), runs
 
 
-def _scan_to_file(item: tuple[records.PartTask, Path, int]) -> Scanned:
-    return scan_to_file(*item)
+def _scan_filed(item: tuple[Path, Path, int]) -> Scanned:
+    """Scan as a task says that was left in a file: many hold more text than a scheduler takes."""
+    task, path, most_ranges = item
+    return scan_to_file(pickle.loads(task.read_bytes()), path, most_ranges)  # noqa: S301 - our own
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +98,6 @@ class _ScanHere:
             return task.scan(overflow), overflow.runs
 
 
-@dataclass(frozen=True, slots=True)
-class _FiledTask:
-    """A task that holds much text, left in a file instead of being sent."""
-
-    path: Path
-    input_bytes: int
-
-    def scan(self, overflow: records.Overflow | None = None) -> records.ScannedPart:
-        """Scan the part."""
-        task: records.PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
-        return task.scan(overflow)
-
-
-def _filed_if_large(task: records.PartTask, files: Scratch) -> records.PartTask:
-    """Return a task that can be sent: as it is if it is small, else what reads it from a file."""
-    pickled = pickle.dumps(task)
-    if len(pickled) <= _SENT_BYTES:
-        return task
-    path = files.new_file("text")
-    path.write_bytes(pickled)
-    return _FiledTask(path, task.input_bytes)
-
-
 def scan_parts(
     trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
@@ -133,19 +110,17 @@ def scan_parts(
 def _scan_remotely(
     trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
-    texts: deque[Path | None] = deque()
+    tasks: deque[Path] = deque()
 
-    def items() -> Iterator[tuple[records.PartTask, Path, int]]:
+    def items() -> Iterator[tuple[Path, Path, int]]:
         for task in trace.tasks():
-            filed = _filed_if_large(task, files)
-            texts.append(filed.path if isinstance(filed, _FiledTask) else None)
-            yield filed, files.new_file("part"), most_ranges
+            tasks.append(files.new_file("task"))
+            tasks[-1].write_bytes(pickle.dumps(task))
+            yield tasks[-1], files.new_file("part"), most_ranges
 
-    with closing(workers.map(_scan_to_file, items())) as results:
+    with closing(workers.map(_scan_filed, items())) as results:
         for result in results:
-            text = texts.popleft()
-            if text is not None:
-                text.unlink()
+            tasks.popleft().unlink()
             yield result
 
 

@@ -72,7 +72,7 @@ def test_the_text_of_a_packed_log_goes_through_files(tmp_path, sample_trace, wor
 
         def map(self, function, items):
             for result in workers.map(function, items):
-                sizes.append(sum(1 for _ in folder.glob(".scratch.*/text-*")))
+                sizes.append(sum(1 for _ in folder.glob(".scratch.*/task-*")))
                 yield result
 
     trace = NvbitTrace(sample_trace, part_bytes=4 << 20)
