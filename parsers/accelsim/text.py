@@ -98,8 +98,7 @@ class PartScanner:
         kernel: _KernelScanner | None = None
         index = self.part.add_launch((key,))
         try:
-            first_bytes = BUFFER_BYTES if header else HEAD_BYTES
-            for buffer in whole_lines(stream, BUFFER_BYTES, first_bytes=first_bytes):
+            for buffer in whole_lines(stream, BUFFER_BYTES):
                 if kernel is None:
                     head = buffer.text[: buffer.size].tobytes()[:HEAD_BYTES]
                     header = header or with_layout(head, parse_header(head, context=context))

@@ -303,14 +303,11 @@ def whole_lines(
     stream: Readable,
     part_bytes: int,  # to read for each buffer
     cut: Callable[[bytes], int] | None = None,  # from whole lines to how many bytes to take now
-    *,
-    first_bytes: int = 0,  # to read for the first buffer, if they are more
 ) -> Iterator[LineBuffer]:
     """Cut a stream into buffers of whole lines, to be released after use, without long ones."""
     carry = b""
     is_dropping = anything = False
-    wanted = max(part_bytes, first_bytes)
-    capacity = MAX_LINE_BYTES + wanted + PADDING
+    capacity = MAX_LINE_BYTES + part_bytes + PADDING
     spare: list[NDArray[np.uint8]] = []
     while True:
         text = memory = spare.pop() if spare else np.empty(capacity, np.uint8)
@@ -318,16 +315,16 @@ def whole_lines(
         failure = None
         got = 0
         try:
-            got = stream.readinto(text.data[len(carry) : len(carry) + wanted])
+            got = stream.readinto(text.data[len(carry) : len(carry) + part_bytes])
             anything = anything or got > 0
-            if got < wanted:
+            if got < part_bytes:
                 stream.readinto(memoryview(bytearray(1)))  # raises what ended the stream early
         except TraceError as error:
             if not anything:
                 raise
             failure = error.found
         filled = len(carry) + got
-        is_last = got < wanted
+        is_last = got < part_bytes
         text[filled : filled + PADDING] = 0
         begin = 0
         if is_dropping:
@@ -347,7 +344,6 @@ def whole_lines(
         if is_last:
             spare.clear()
             return
-        wanted = part_bytes
 
 
 def find_text(text: Text, wanted: bytes, position: int, end: int) -> int:
