@@ -9,7 +9,7 @@ from depgraph.graph.program import Kernel
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.store.store import Store
 
-MOST_STREAMS = 16
+_MOST_STREAMS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Launch:
     keeps_place: bool  # behind all before and ahead of all after: not all it accesses is known
 
 
-def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
+def stream_code(store: Store) -> list[Launch]:
     """Put the operations of a store on streams; certain and possible dependences count."""
     operations = operations_of(store.kernels, store.copies)
     n = len(operations)
@@ -34,7 +34,7 @@ def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
     opaque = {i for i, kernel in enumerate(kernels) if kernel and kernel.untraced}
     needed = set(zip(source.tolist(), target.tolist(), strict=True))
     edges, _ = reduced(masks_of(n, [*needed, *_keeping_place(n, opaque)]))
-    stream = branches_of(n, edges, [1.0] * n, most_streams)
+    stream = branches_of(n, edges, [1.0] * n, _MOST_STREAMS)
     needs: list[list[int]] = [[] for _ in range(n)]
     for a, b in edges:
         needs[b].append(a)

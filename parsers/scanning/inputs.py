@@ -328,7 +328,7 @@ def whole_lines(
         text[filled : filled + PADDING] = 0
         begin = 0
         if is_dropping:
-            begin = min(end_of_line(text, 0, filled) + 1, filled)
+            begin = min(find_text(text, b"\n", 0, filled) + 1, filled)
             is_dropping = begin == 0 or text[begin - 1] != NEWLINE
         size = filled if is_last else max(begin, last_line_end(text, filled))
         if cut is not None and not is_last and size > begin:
@@ -357,11 +357,6 @@ def find_text(text: Text, wanted: bytes, position: int, end: int) -> int:
         position += window
         window *= 2
     return end
-
-
-def end_of_line(text: Text, position: int, end: int) -> int:
-    """Return the position of the next newline at or after `position`, or `end`."""
-    return find_text(text, b"\n", position, end)
 
 
 def last_line_end(text: Text, filled: int) -> int:

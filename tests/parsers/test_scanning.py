@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from programs import BASE
 
 from depgraph.parsers.scanning import text_jit as text_scanner
-from depgraph.parsers.scanning.inputs import end_of_line, find_text
+from depgraph.parsers.scanning.inputs import find_text
 from depgraph.parsers.scanning.tables_jit import (
     ASYNC_COPY,
     GLOBAL_READ,
@@ -270,4 +270,4 @@ def test_find_text_across_its_windows(at):
     text = np.frombuffer(b"." * at + b"ab" + b"." * 10, np.uint8)
     assert find_text(text, b"ab", 0, len(text)) == at
     assert find_text(text, b"ab", 0, at + 1) == at + 1
-    assert end_of_line(text, 0, len(text)) == len(text)
+    assert find_text(text, b"\n", 0, len(text)) == len(text)
