@@ -225,7 +225,7 @@ class NvbitTrace(InputTrace):
         )
         self._part_bytes = part_bytes
         self._dialects: dict[str, mem_trace.Dialect] = {}
-        self._id_offset = 0
+        self.id_offset = 0  # of the log that was opened last
 
     def dialect(self, item: TraceInput) -> mem_trace.Dialect:
         """Return the dialect of a log, told by the first lines that are the tracer's."""
@@ -244,7 +244,7 @@ class NvbitTrace(InputTrace):
                 if item.path is None or stream.compression or in_order:
                     yield from self._stream_tasks(item, stream)
                     continue
-                self._id_offset = self._find_id_offset(stream)
+                self.id_offset = self._find_id_offset(stream)
             file = self.sources.add(item.path)
             for begin in range(0, file.size, self._part_bytes):
                 end = min(begin + self._part_bytes, file.size)
@@ -252,7 +252,7 @@ class NvbitTrace(InputTrace):
 
     def _log(self, item: TraceInput) -> Log:
         path = item.path or item.name
-        return Log(path, self.dialect(item), self._id_offset, len(self._inputs) > 1)
+        return Log(path, self.dialect(item), self.id_offset, len(self._inputs) > 1)
 
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
@@ -269,7 +269,7 @@ class NvbitTrace(InputTrace):
             offset.look_at(lines + newline)
             begun = begun[-MAX_LINE_BYTES:]
         best = offset.best()
-        return self._id_offset if best is None else best
+        return self.id_offset if best is None else best
 
     def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[records.PartTask]:
         offset = IdOffset()
@@ -280,7 +280,7 @@ class NvbitTrace(InputTrace):
             if offset.best() is None:
                 offset.look_at(text.tobytes())
                 best = offset.best()
-                self._id_offset = self._id_offset if best is None else best
+                self.id_offset = self.id_offset if best is None else best
             at = stream.input_position
             yield LogText(self._log(item), buffer, at - consumed)
             consumed = at

@@ -20,11 +20,10 @@ from depgraph.trace.records import BlockTouches, Trace
 PerWarp = NDArray[np.int32]  # [n_blocks, WARPS]: accesses
 
 _PART_BYTES = 16 << 20
-_ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines
 
 
 def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
-    """Read a trace a second time, for where inside blocks its accesses stand."""
+    """Read a trace that was extracted again, for where inside blocks its accesses stand."""
     if not isinstance(trace, NvbitTrace) or trace.input_bytes is None:
         raise ModelError("--positions needs an NVBit log in a file: it is read a second time")
     items = [TraceInput(path) for path in trace.sources.paths]
@@ -36,17 +35,17 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
             "process"
         )
     with trace.sources.unchanged():
-        for offset in _ID_OFFSETS:
-            totals = np.zeros((extraction.graph.n_blocks, WARPS), np.int32)
-            for touches, block, warps, _ in _read(trace, items, extraction, offset):
-                _count(totals, touches, block, warps)
-            if (totals.sum(axis=1) == extraction.counts.accesses).all():
-                return join_positioned(list(_placed(trace, items, extraction, offset, totals)))
-        raise TraceError(trace.name, "its accesses were counted differently on a second reading")
+        totals = np.zeros((extraction.graph.n_blocks, WARPS), np.int32)
+        for touches, block, warps, _ in _read(trace, items, extraction):
+            _count(totals, touches, block, warps)
+        if (totals.sum(axis=1) != extraction.counts.accesses).any():
+            found = "its accesses were counted differently on a second reading"
+            raise TraceError(trace.name, found)
+        return join_positioned(list(_placed(trace, items, extraction, totals)))
 
 
 def _read(
-    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction, offset: int
+    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction
 ) -> Iterator[tuple[BlockTouches, Blocks, NDArray[np.int32], NDArray[np.int32]]]:
     """Yield what warps touch part by part, block (or -1) and warp of each row, and ordinals."""
     first, end = extraction.metadata["options"]["kernels"] or (None, None)
@@ -56,7 +55,7 @@ def _read(
             for buffer in whole_lines(stream, _PART_BYTES):
                 table = WarpTouches()
                 part = scan_text(
-                    buffer.text, buffer.size, item.name, id_offset=offset, touches=table
+                    buffer.text, buffer.size, item.name, id_offset=trace.id_offset, touches=table
                 )
                 buffer.release()
                 block, _ = numbers.blocks_of_rows(part, numbers.add(part))
@@ -69,11 +68,11 @@ def _count(counts: PerWarp, touches: BlockTouches, block: Blocks, warps: NDArray
 
 
 def _placed(
-    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction, offset: int, totals: PerWarp
+    trace: NvbitTrace, items: list[TraceInput], extraction: Extraction, totals: PerWarp
 ) -> Iterator[PositionedRanges]:
     """Yield ranges with their positions, joined part by part."""
     seen = np.zeros_like(totals)
-    for touches, block, warps, ordinals in _read(trace, items, extraction, offset):
+    for touches, block, warps, ordinals in _read(trace, items, extraction):
         chosen = np.flatnonzero(block[touches.row] >= 0)
         row = touches.row[chosen]
         ordinal = seen[block[row], warps[row]].astype(np.int64) + ordinals[chosen]
