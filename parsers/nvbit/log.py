@@ -255,19 +255,15 @@ class NvbitTrace(InputTrace):
         return Log(path, self.dialect(item), self.id_offset, len(self._inputs) > 1)
 
     def _find_id_offset(self, stream: TraceStream) -> int:
-        offset = IdOffset()
-        piece = bytearray(min(_PIECE_BYTES, self._part_bytes))
-        begun = b""
-        seen = 0
+        offset, seen = IdOffset(), 0
         # Most logs decide it in their first lines; what only suggests an offset does after a part.
-        while offset.decided is None and (seen < self._part_bytes or offset.best() is None):
-            got = stream.readinto(piece)
-            if not got:
+        for buffer in whole_lines(stream, min(_PIECE_BYTES, self._part_bytes)):
+            offset.look_at(buffer.text[: buffer.size].tobytes())
+            buffer.release()
+            seen += buffer.size
+            is_suggested = seen >= self._part_bytes and offset.best() is not None
+            if is_suggested or offset.decided is not None:
                 break
-            seen += got
-            lines, newline, begun = (begun + bytes(memoryview(piece)[:got])).rpartition(b"\n")
-            offset.look_at(lines + newline)
-            begun = begun[-MAX_LINE_BYTES:]
         best = offset.best()
         return self.id_offset if best is None else best
 
