@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from depgraph.errors import RecorderError
@@ -35,17 +35,9 @@ class Selection:
 
     def settings(self) -> dict[str, str]:
         """Return the variables by which the recorder knows it."""
-        found = {
-            "NAME": self.name,
-            "REGION": "1" if self.in_region else None,
-            "NVTX": self.nvtx,
-            "FIRST": self.first,
-            "END": self.end,
-            "SKIP": self.skip,
-            "COUNT": self.count,
-            "GPU_MEMORY": self.gpu_memory,
-        }
-        return {_PREFIX + name: "" if v is None else str(v) for name, v in found.items()}
+        found = {**asdict(self), "region": "1" if self.in_region else None}
+        del found["in_region"]
+        return {_PREFIX + name.upper(): "" if v is None else str(v) for name, v in found.items()}
 
 
 def record(
