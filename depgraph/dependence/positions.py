@@ -6,7 +6,8 @@ and pair of shares as a block of its own, so that sets of blocks carry them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,7 @@ STEPS = 16
 """Positions are counted in sixteenths of a block's accesses."""
 
 
-@dataclass(frozen=True, slots=True)
-class PositionedRanges:
+class PositionedRanges(NamedTuple):
     """Byte ranges with the positions of the accesses that touched them."""
 
     block: Blocks
@@ -39,10 +39,7 @@ class PositionedRanges:
 
 def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
     """Cut ranges where positions differ, join alike ones; earliest and latest count of a byte."""
-    block, kind, start, end, first, last = (
-        np.concatenate([getattr(piece, f.name) for piece in pieces])
-        for f in fields(PositionedRanges)
-    )
+    block, kind, start, end, first, last = map(np.concatenate, zip(*pieces, strict=True))
     group = 4 * block.astype(np.int64) + kind
     order = np.lexsort((start, group))
     group, start, end, first, last = (column[order] for column in (group, start, end, first, last))
@@ -56,14 +53,9 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
     touched = touched_by_copies(
         (c.block, MemoryOperation(c.address, c.size, c.source)) for c in extraction.copies
     )
-    ranges = PositionedRanges(
-        np.append(ranges.block, touched.block),
-        np.append(ranges.kind, touched.kind),
-        np.append(ranges.start, touched.start),
-        np.append(ranges.end, touched.end),
-        np.append(ranges.first, np.zeros(len(touched), np.uint8)),
-        np.append(ranges.last, np.full(len(touched), STEPS, np.uint8)),
-    )
+    whole = np.zeros(len(touched), np.uint8), np.full(len(touched), STEPS, np.uint8)
+    pieces: list[tuple[NDArray[Any], ...]] = [ranges, (*touched.columns, *whole)]
+    ranges = PositionedRanges(*map(np.concatenate, zip(*pieces, strict=True)))
     key = (ranges.block.astype(np.int64) * (STEPS + 1) + ranges.first) * (STEPS + 1) + ranges.last
     distinct, number = np.unique(key, return_inverse=True)
     block = (distinct // (STEPS + 1) ** 2).astype(np.int32)

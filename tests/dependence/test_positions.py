@@ -182,7 +182,7 @@ def test_ranges_laid_over_one_another_keep_first_and_last(ranges, cut):
     joined = join_positioned([join_positioned([piece(ranges[:cut])]), piece(ranges[cut:])])
     found = {}
     for block, kind, start, end, first, last in zip(
-        *(getattr(joined, name).tolist() for name in PositionedRanges.__slots__), strict=True
+        *(getattr(joined, name).tolist() for name in PositionedRanges._fields), strict=True
     ):
         for byte in range(start, end):
             assert (block, kind, byte) not in found
