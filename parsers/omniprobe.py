@@ -9,7 +9,7 @@ the widest instruction.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -158,7 +158,7 @@ class _Reader(JsonLines):
             elif dispatch.is_unknown:
                 part.untraced[at] = _UNKNOWN
         touches = self._touches.touches()
-        part.touches = replace(touches, launch=place[touches.launch])
+        part.touches = touches._replace(launch=place[touches.launch])
         possible = self._possible(part.touches, grids)
         for index in np.unique(possible.launch).tolist():
             if index not in part.untraced:

@@ -1,7 +1,7 @@
 """What is in a trace, what is missing, and what is wrong with it; nothing is written."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +122,7 @@ def _scan_counts(task: records.PartTask) -> records.ScannedPart:
     part = task.scan(ldgsts)
     ldgsts.take(part.touches.ranges)
     counted = without_ranges(part)
-    counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
+    counted.touches = counted.touches._replace(row=np.unique(np.concatenate(ldgsts.rows)))
     return counted
 
 

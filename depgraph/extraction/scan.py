@@ -55,7 +55,7 @@ class FileOverflow:
 def without_ranges(part: records.ScannedPart) -> records.ScannedPart:
     """Return a part whose ranges were written elsewhere."""
     nothing = records.BlockTouches.empty().ranges
-    return replace(part, touches=replace(part.touches, **nothing._asdict()))
+    return replace(part, touches=part.touches._replace(**nothing._asdict()))
 
 
 def scan_to_file(task: records.PartTask, path: Path, most_ranges: int) -> Scanned:
@@ -250,7 +250,7 @@ def _load_part(kept: Path) -> Scanned:
     known["damaged_line"] = known["damaged_line"] and records.Damage(**known["damaged_line"])
     names, rows = records.PossibleWrites._fields, {name: columns[name] for name in _ROW_COLUMNS}
     part = records.ScannedPart(
-        touches=replace(records.BlockTouches.empty(), **rows),
+        touches=records.BlockTouches.empty()._replace(**rows),
         durations=columns.get("durations"),
         possible=[
             records.PossibleWrites(*(columns[f"{name}_{i}"] for name in names))

@@ -146,8 +146,7 @@ class Ranges(NamedTuple):
     end: NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTouches:
+class BlockTouches(NamedTuple):
     """What some blocks touched, as columns; the blocks of several launches may be mixed.
 
     A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in

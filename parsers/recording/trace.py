@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,10 +75,8 @@ class RecordedKernels:
                 pieces.append(read_touches(archive, place, launched, part, first_row, overflow))
                 first_row += len(pieces[-1].launch)
         self.file.verify(self.path)
-        columns = (field.name for field in fields(records.BlockTouches))
-        part.touches = records.BlockTouches(
-            *(np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns)
-        )
+        columns: Iterator[Any] = map(np.concatenate, zip(*pieces, strict=True))
+        part.touches = records.BlockTouches(*columns)
         return part
 
 

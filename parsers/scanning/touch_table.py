@@ -1,6 +1,5 @@
 """What a scanner fills: the blocks it met and the bytes they touched, in arrays that grow."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +144,7 @@ class WarpTouches(TouchTable):
     def touches(self) -> BlockTouches:
         """Return rows and ranges as the core takes them; rows of one block are several."""
         of_warps = super().touches()
-        return replace(of_warps, launch=of_warps.launch // WARPS)
+        return of_warps._replace(launch=of_warps.launch // WARPS)
 
     @property
     def warps(self) -> NDArray[np.int32]:

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -235,7 +234,7 @@ class _Log:
         named = [(place.get(id(launches.get(key)), -1), key) for (key,) in part.keys]
         part.keys = [*((i, 0) for i in range(first)), *((i, 0 if i >= 0 else k) for i, k in named)]
         part.launches = [*self._operations, *part.launches]
-        part.touches = replace(part.touches, launch=part.touches.launch + np.int32(first))
+        part.touches = part.touches._replace(launch=part.touches.launch + np.int32(first))
         part.untraced = {first + index: reason for index, reason in part.untraced.items()}
 
 
