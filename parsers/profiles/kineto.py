@@ -244,65 +244,52 @@ class MemoryProfile(NamedTuple):
 def read_memory(path: Path) -> MemoryProfile:
     """Read what the caching allocator did on the GPU."""
     trace, _ = _opened(path)
-    reader = _MemoryReader()
-    for event in trace.events():
-        if isinstance(event, dict):
-            reader.take(event)
+    host = HostSpans()
+    launches, changes, processes = _memory_events(trace, host)
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", MEMORY_HINT)
-    if len(reader.changes) == _MOST_EVENTS:
+    if len(changes) == _MOST_EVENTS:
         found = f"tells of {_MOST_EVENTS} allocations and frees, or more"
         raise ProfileError(path, found, "profile a shorter run")
-    if not reader.changes:
+    if not changes:
         raise ProfileError(path, "tells nothing of memory on a GPU", MEMORY_HINT)
-    return reader.finish()
+    calls = [(UNKNOWN, i) for i in range(len(changes))]
+    site, sites = host.sites(calls, np.full(len(calls), UNKNOWN))
+    if sites:
+        changes = [each._replace(site=sites[at]) for each, at in zip(changes, site, strict=True)]
+    launches.sort(key=operator.itemgetter(0))
+    changes.sort(key=operator.itemgetter(0))
+    return MemoryProfile(launches, changes, frozenset(processes))
 
 
-class _MemoryReader:
-    def __init__(self) -> None:
-        self.changes: list[tuple[int, int, int, int | None]] = []
-        self._host = HostSpans()
-        self._called: dict[int, int] = {}
-        self._kernels: list[tuple[int, str, Dim3 | None, Dim3 | None]] = []
-        self._processes: set[int] = set()
-
-    def take(self, event: dict[str, Any]) -> None:
+def _memory_events(
+    trace: ChromeTrace, host: HostSpans
+) -> tuple[list[Launch], list[Change], set[int]]:
+    """Return launches, changes and their processes; `host` gets what the host was doing."""
+    called, processes = dict[int, int](), set[int]()
+    kernels: list[tuple[int, tuple[str, Dim3 | None, Dim3 | None]]] = []
+    changes: list[Change] = []
+    for event in trace.events():
+        if not isinstance(event, dict) or (time := time_of(event, "ts")) is None:
+            continue
         category, found = category_of(event), arguments_of(event)
-        time = time_of(event, "ts")
-        if time is None:
-            return
         correlation = whole(found.get("correlation"))
         if correlation is not None and category in CALLS:
-            self._called.setdefault(correlation, time)
+            called.setdefault(correlation, time)
         elif correlation is not None and category == "kernel":
-            name = event.get("name")
-            known = name if isinstance(name, str) else ""
+            name, *_ = _measured(event)
             sized = sizes(found.get("grid")), sizes(found.get("block"))
-            self._kernels.append((correlation, known, *sized))
+            kernels.append((correlation, (name, *sized)))
         elif category in SPANS:
-            add_span(self._host, category, event)
-        elif event.get("name") != "[memory]" or len(self.changes) >= _MOST_EVENTS:
-            return
+            add_span(host, category, event)
+        elif event.get("name") != "[memory]" or len(changes) >= _MOST_EVENTS:
+            continue
         elif (change := _change_of(found)) is not None:
-            self._host.add_call((UNKNOWN, len(self.changes)), time, thread_of(event))
-            self.changes.append((time, *change))
-            self._processes.add(whole(event.get("pid")) or 0)
-
-    def finish(self) -> MemoryProfile:
-        n = len(self.changes)
-        site, sites = self._host.sites([(UNKNOWN, i) for i in range(n)], np.full(n, UNKNOWN))
-        places = (sites[at] if sites else NOWHERE for at in site)
-        changes = [
-            Change(*change, place) for change, place in zip(self.changes, places, strict=True)
-        ]
-        launches = [
-            Launch(self._called[correlation], name, grid, block)
-            for correlation, name, grid, block in self._kernels
-            if correlation in self._called
-        ]
-        by_time = operator.itemgetter(0)
-        launches, changes = sorted(launches, key=by_time), sorted(changes, key=by_time)
-        return MemoryProfile(launches, changes, frozenset(self._processes))
+            host.add_call((UNKNOWN, len(changes)), time, thread_of(event))
+            changes.append(Change(time, *change, NOWHERE))
+            processes.add(whole(event.get("pid")) or 0)
+    launches = [Launch(called[c], *named) for c, named in kernels if c in called]
+    return launches, changes, processes
 
 
 def _change_of(arguments: dict[str, Any]) -> tuple[int, int, int | None] | None:
