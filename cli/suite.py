@@ -7,9 +7,8 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -33,8 +32,7 @@ _BYTES_OF_A_BLOCK = {"bound": 32 << 10, "report": 160 << 10}
 _MOST_BLOCKS_THAT_COUNT = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One program of a suite, for a process of its own."""
 
     verb: str  # the command
@@ -47,8 +45,7 @@ class Task:
     announces: bool = False  # whether to say that something is compiled
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
+class TaskResult(NamedTuple):
     """What became of a task."""
 
     results: tuple[ProgramResult | Broken, ...] = ()
@@ -57,8 +54,7 @@ class TaskResult:
     usage: str = ""  # what is wrong with the options, if anything
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteRequest:
+class SuiteRequest(NamedTuple):
     """What a command was asked about several programs."""
 
     verb: str
@@ -69,8 +65,7 @@ class SuiteRequest:
     scheduler: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """Answers of all programs."""
 
     suite: Suite
@@ -166,7 +161,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
         tasks = [_anywhere(task) for task in tasks]
     else:
         tasks = [
-            replace(task, jobs=max(1, available_jobs() // min(jobs, len(tasks)))) for task in tasks
+            task._replace(jobs=max(1, available_jobs() // min(jobs, len(tasks)))) for task in tasks
         ]
     answers: dict[int, TaskResult] = {}
     with (
@@ -177,7 +172,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     ):
         steps.begin("programs", len(tasks))
         alone = 0 if request.scheduler or is_simulator_compiled() else 1
-        first = [replace(task, announces=not shared.is_quiet(), jobs=0) for task in tasks[:alone]]
+        first = [task._replace(announces=not shared.is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
             for i, found in pool.attempt(run_task, part):
                 if isinstance(found, Lost):
@@ -243,13 +238,11 @@ def _anywhere(task: Task) -> Task:
         )
 
     program = task.program
-    return replace(
-        task,
+    return task._replace(
         folder="",
         given=tuple(absolute(*each) for each in task.given),
         output=task.output and str(Path(task.output).absolute()),
-        program=replace(
-            program,
+        program=program._replace(
             store=str(Path(program.store).absolute()),
             traces=tuple(str(Path(trace).absolute()) for trace in program.traces),
             options=tuple(absolute(*each) for each in program.options),

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -190,7 +189,7 @@ LINK = (
 )
 _OF_SMS = (
     Field("sms", whole(1, 1 << 14), "SMs that it takes", default=1),
-    replace(BLOCK, default=(512, 1, 1)),
+    BLOCK._replace(default=(512, 1, 1)),
     *OF_AN_SM,
 )
 COLLECTIVE = (
@@ -201,7 +200,7 @@ COLLECTIVE = (
     Field("duration", TIME, "instead of bytes"),
     Field("link", anything, "name of what it crosses"),
     Field("groups", _spans, "parts that it moves in", default=[(0.0, 1.0)]),
-    replace(STREAM, default=1),
+    STREAM._replace(default=1),
     *_OF_SMS,
 )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import children
@@ -83,7 +82,7 @@ def table() -> str:
     rows = []
     for model in FILES:
         experts = [
-            replace(e, family=EXPERTS[e.family])
+            e._replace(family=EXPERTS[e.family])
             for e in errors(model, kind="moe-")
             if e.family in EXPERTS
         ]

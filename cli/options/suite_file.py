@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -21,8 +20,7 @@ _INSTEAD = {"gpu": "gpu_file", "gpu_file": "gpu"}
 _STORE_SUFFIX = ".out"
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A program of a suite."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from depgraph.analysis.bound import BoundTable, bound
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 Table = TypeVar("Table", BoundTable, Comparison)
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(NamedTuple):
     """What is concluded about a program on one GPU size."""
 
     sms: float  # number of SMs
@@ -122,8 +121,7 @@ def program_results(
     return [replace(result, verdict=verdicts.get(result.sms, "")) for result in results]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What keeps a program slow, and what to do next."""
 
     rules: tuple[str, ...]  # names of the rules that apply

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from depgraph.scenario.contention import Trust
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(NamedTuple):
     """What all numbers of an answer rest on."""
 
     unit: str  # of all times
@@ -90,8 +88,7 @@ _FIXED = (
 _LAUNCHES = "bounds, schedules and curves leave launch costs out, which are stated on their own"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundTable:
+class BoundTable(NamedTuple):
     """Bounds for several GPU sizes and choices of dependences."""
 
     bounds: tuple[Bound, ...]
@@ -166,7 +163,7 @@ def bound_one(
     first = outcome_of(Serial(), serially, Rules(), (), limits, scenario)
     with ThreadPoolExecutor(len(names) or 1) as pool:
         rows = (first, *pool.map(row_of, names))
-    return replace(limits, schedules=rows, launches=launches)
+    return limits._replace(schedules=rows, launches=launches)
 
 
 def _without_limit(name: str, scenario: Scenario) -> Schedule:
@@ -229,7 +226,7 @@ def bound(
         bounds = list(pool.map(bound_for, choices))
     if renamed is not None and len(chosen) == 1:
         # Without WAR and WAW nothing else is left out: the same answer.
-        bounds = [b for found in bounds for b in (found, replace(found, dependences="RAW"))]
+        bounds = [b for found in bounds for b in (found, found._replace(dependences="RAW"))]
     notes = [_FIXED]
     if left_out := ", ".join(sorted(program.graph.known_kinds - program.graph.kinds)):
         notes.append(f"{left_out} dependences left out")

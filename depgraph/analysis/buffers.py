@@ -1,7 +1,7 @@
 """Buffers: memory that kernels write, and the dependences that rest on its being used again."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,8 +27,7 @@ _NO_BUFFER = -1
 _ALLOCATORS_SHOWN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(NamedTuple):
     """A range of memory that the same kernels write."""
 
     number: int  # from 0, in the order of the addresses
@@ -66,8 +65,7 @@ def allocators(buffers: Iterable[Buffer]) -> str:
     return ", ".join(names[:_ALLOCATORS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
+class Reuse(NamedTuple):
     """The dependences of a program, each but RAW with the buffer that it rests on."""
 
     buffers: tuple[Buffer, ...]  # all of them, by address
@@ -197,7 +195,7 @@ def _described(
     )  # fmt: skip
     buffers = (Buffer(number, *row) for number, row in enumerate(columns))
     return tuple(
-        replace(b, allocated_by=_allocated_by(scenario.allocations, b.start, b.end))
+        b._replace(allocated_by=_allocated_by(scenario.allocations, b.start, b.end))
         for b in buffers
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ _NOT_BOUNDED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Outcomes of several mechanisms on several GPU sizes."""
 
     limits: tuple[Bound, ...]
@@ -171,8 +170,7 @@ def compare_mechanisms(
         limit = limits_of(sized, paths)
         if predicted and sized.has_predictions:
             contended = sized.contended
-            limit = replace(
-                limit,
+            limit = limit._replace(
                 contended=contended_bound(contended),
                 contended_serial=contended_serial(contended),
             )

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +41,7 @@ from depgraph.timing.measured_run import MeasuredRun
 _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What a policy would be measured at, launch costs included where durations are times."""
 
     policy: str
@@ -245,8 +245,7 @@ class Findings:
 _ANY = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class CarveOutConflict:
+class CarveOutConflict(NamedTuple):
     """A kernel that cannot join another one on an SM, where both would run at a time."""
 
     # first, second: kernel numbers: the second cannot join the first
@@ -287,8 +286,7 @@ def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
     return sorted(conflicts, key=lambda each: (each.first, each.second))
 
 
-@dataclass(frozen=True, slots=True)
-class AsLaunched:
+class AsLaunched(NamedTuple):
     """How far the program's own streams get, and what is left."""
 
     streams: int  # streams that the program launches kernels into

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,8 +85,7 @@ GROUPINGS = (NAME, *SITE_COLUMNS)
 UNKNOWN_GROUP = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelGroup:
+class KernelGroup(NamedTuple):
     """Kernels of one function, operator, module, line or range."""
 
     group: str
@@ -97,8 +97,7 @@ class KernelGroup:
     written_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PairGroup:
+class PairGroup(NamedTuple):
     """Dependences of the kernels of one group on those of another."""
 
     source: str
@@ -181,8 +180,7 @@ def _sums(items: Sequence[object], *names: str) -> dict[str, int]:
     return {name: sum(getattr(item, name) for item in items) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionLoad:
+class FunctionLoad(NamedTuple):
     """All launches of one function, operator, module, line or range."""
 
     name: str

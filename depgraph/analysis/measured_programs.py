@@ -1,7 +1,7 @@
 """Programs whose concurrency was measured on a GPU, and what is predicted for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -182,7 +182,7 @@ def _prediction(
 
 
 def _ahead(scenario: Scenario) -> Scenario:
-    return scenario.with_launch(replace(scenario.launch, host=LaunchTime()))
+    return scenario.with_launch(scenario.launch._replace(host=LaunchTime()))
 
 
 def graph_time(scenario: Scenario) -> float:

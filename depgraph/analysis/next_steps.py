@@ -1,19 +1,17 @@
 """What to do next: a sentence and, where the program can do it, the command."""
 
 import shlex
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """Something to do."""
 
     text: str  # what, and why
     command: str = ""  # ready for a shell; empty where there is none
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(NamedTuple):
     """How the user asked, so that a command can ask further."""
 
     store: str = "depgraph.out"

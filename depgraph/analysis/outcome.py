@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ from depgraph.schedule.schedule import ANOMALY, Schedule
 from depgraph.system.quantities import ratio, share_of, share_of_gain
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchCosts:
+class LaunchCosts(NamedTuple):
     """The makespan of one and the same serial program, launched in two ways."""
 
     serial: float  # one by one, from the host
@@ -40,8 +40,7 @@ MEMORY = "memory bandwidth"
 """What limits a program whose bytes take longer than anything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchFigures:
+class LaunchFigures(NamedTuple):
     """The child kernels of one schedule."""
 
     # made, possible: launches from the device
@@ -105,8 +104,7 @@ class Outcome:
         return self.share_of_bound if self.against == Against.BLOCK.value else None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """The bounds on one GPU size, for one choice of dependences."""
 
     sms: float  # number of SMs, infinite for no limit
@@ -190,8 +188,7 @@ def intra_block_path(
     return float(finish.max(initial=0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(NamedTuple):
     """The critical paths of a program: they do not depend on the number of SMs."""
 
     block: float

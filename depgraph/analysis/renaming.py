@@ -1,8 +1,8 @@
 """Which buffers to rename: small sets of them, and what the bound becomes without their reuse."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ _CLOSE = 1e-9
 _RAW = -1
 
 
-@dataclass(frozen=True, slots=True)
-class BufferSet:
+class BufferSet(NamedTuple):
     """Buffers that are worth renaming together."""
 
     buffers: tuple[int, ...]  # numbers of buffers, none of which can be left out
@@ -33,8 +32,7 @@ class BufferSet:
     what_ifs: tuple[str, ...]  # the same as statements of ``--what-if``
 
 
-@dataclass(frozen=True, slots=True)
-class Renaming:
+class Renaming(NamedTuple):
     """What renaming buffers would bring on one GPU size."""
 
     buffers: tuple[Buffer, ...]  # by address

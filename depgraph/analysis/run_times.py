@@ -1,7 +1,7 @@
 """How long a program takes now, as a CUDA graph, with a change and at least; schedules of both."""
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from depgraph.analysis.findings import Findings
 from depgraph.mechanisms.base import Mechanism
@@ -25,8 +25,7 @@ _IN_PARALLEL = "with independent branches side by side"
 _CHAIN = "one kernel after another"
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """Times of a program on one GPU size, in microseconds."""
 
     now_us: float | None  # wall time of the run that was profiled
@@ -54,8 +53,7 @@ class Times:
         return ratio(self.now_us, self.best.us)
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """What would make a program faster, in the unit of its durations."""
 
     as_graph: Predicted  # the program as a CUDA graph
@@ -74,15 +72,14 @@ def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
     as_graph = max(launched, parallel.time, key=lambda each: each.time)
     proposal = Proposal(as_graph, graph, "", as_graph, found.scenario, found.bound.lower_bound)
     if parallel.gain > _ANYTHING and as_graph.time > _ANYTHING * parallel.makespan:
-        proposal = replace(proposal, change=_IN_PARALLEL, changed=parallel.time)
+        proposal = proposal._replace(change=_IN_PARALLEL, changed=parallel.time)
     renamed, chosen, renaming = found.renamed_prediction, found.buffer_set, found.renaming
     if separate_buffers and renamed is not None and chosen is not None and renaming is not None:
-        proposal = replace(proposal, least=ratio(found.bound.serial, chosen.upper_bound))
+        proposal = proposal._replace(least=ratio(found.bound.serial, chosen.upper_bound))
         if renamed.makespan < proposal.changed.time:
             own = [renaming.buffers[number] for number in chosen.buffers]
             size = show_bytes(sum(each.size for each in own))
-            proposal = replace(
-                proposal,
+            proposal = proposal._replace(
                 change=f"with {counted(len(own), 'reused buffer')} ({size}) separated",
                 changed=renamed.time,
                 scenario=found.renamed_scenario,
@@ -118,8 +115,7 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SideBySide:
+class SideBySide(NamedTuple):
     """Schedules of the predicted times, named for what they are."""
 
     chain: Schedule  # one kernel after another
@@ -143,20 +139,20 @@ def side_by_side(facts: Findings, *, separate_buffers: bool) -> SideBySide:
     """Schedule a program as it is and with the change proposed; without one if it has children."""
     scenario, streams = facts.scenario, facts.launched.streams
     if scenario.launches is not None:
-        return SideBySide(replace(serial(scenario), name=_CHAIN))
+        return SideBySide(serial(scenario)._replace(name=_CHAIN))
     proposal = proposal_of(facts, separate_buffers=separate_buffers)
     launched = predicted_schedule(proposal.graph, scenario, proposal.as_graph.time)
     if streams > 1:
         time = facts.graph_prediction.chain.time
         alone = SideBySide(
-            chain=replace(predicted_schedule(graph_chain(scenario), scenario, time), name=_CHAIN),
-            streams=replace(launched, name=f"in its {streams} streams"),
+            chain=predicted_schedule(graph_chain(scenario), scenario, time)._replace(name=_CHAIN),
+            streams=launched._replace(name=f"in its {streams} streams"),
         )
     else:
         is_free = scenario.priced.launch.is_off
         as_graph = f"as a {scenario.resources.gpu.graph}"
-        alone = SideBySide(replace(launched, name=_CHAIN if is_free else as_graph))
+        alone = SideBySide(launched._replace(name=_CHAIN if is_free else as_graph))
     if not proposal.change:
         return alone
     changed = predicted_schedule(CudaGraph(), proposal.scenario, proposal.changed.time)
-    return replace(alone, changed=replace(changed, name=proposal.change))
+    return alone._replace(changed=changed._replace(name=proposal.change))

@@ -6,8 +6,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from depgraph.analysis.buffers import allocators
 from depgraph.analysis.findings import AsLaunched, Findings, Prediction
@@ -69,8 +69,7 @@ class Topic(Enum):
     CARVE_OUTS = "carve-outs"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule of the verdict."""
 
     name: str  # as in ``docs/verdicts.md``

@@ -5,7 +5,8 @@ bound nothing, but what claims to be reached obeys them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -152,8 +153,7 @@ def _unit_joins(
                 yield kind, Basis.UNIT, pair[0], np.unique(np.concatenate(lists))
 
 
-@dataclass(frozen=True, slots=True)
-class Uncertainty:
+class Uncertainty(NamedTuple):
     """What of a program is not certain, counted."""
 
     opaque: tuple[int, ...]  # kernels whose accesses the trace cannot show

@@ -1,7 +1,8 @@
 """From footprints to dependences: the sweep over addresses, and what it finds in factored form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,7 @@ from depgraph.system import arrays
 from depgraph.trace.records import KernelLaunch, Operation
 
 
-@dataclass(frozen=True, slots=True)
-class SetPairs:
+class SetPairs(NamedTuple):
     """Sets of blocks, and pairs of them that depend on one another, of some addresses."""
 
     # [n_sets]: twice the operation, plus one where the blocks read by LDGSTS alone.

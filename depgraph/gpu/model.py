@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from depgraph.errors import ModelError
 from depgraph.system.described import (
@@ -31,8 +31,7 @@ EARLY = frozenset({"PDL", "programmatic ports"})
 between two kernels was read off the programs that are counted (docs/validation.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredErrors:
+class MeasuredErrors(NamedTuple):
     """How far predictions were off for programs of a family that no constant was fitted to."""
 
     family: Annotated[str, short_text]
@@ -55,10 +54,9 @@ class MeasuredErrors:
     def to_toml(self) -> str:
         """Return the table ``[[errors]]`` of a GPU's file."""
         lines = ["[[errors]]"]
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for name, value in self._asdict().items():
             shown = toml_text(value) if isinstance(value, str) else f"{round(value, 4):g}"
-            lines.append(f"{each.name} = {shown}")
+            lines.append(f"{name} = {shown}")
         return "\n".join(lines) + "\n"
 
 
@@ -74,8 +72,7 @@ Texts = Annotated[tuple[str, ...], items(short_text, "a list of texts", most=_MO
 _LARGEST_SIZE = 1 << 50  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where numbers of a GPU model come from."""
 
     title: Text  # of the document
@@ -409,7 +406,7 @@ def _missing_hint(own: dict[str, Any]) -> str:
 
 def _without(sources: Sources, own: dict[str, Any]) -> Sources:
     kept = (
-        replace(source, numbers=tuple(key for key in source.numbers if key not in own))
+        source._replace(numbers=tuple(key for key in source.numbers if key not in own))
         for source in sources
     )
     return tuple(source for source in kept if source.numbers)

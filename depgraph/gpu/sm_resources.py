@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ Resource = Literal["blocks", "warps", "registers", "shared memory"]
 _LARGEST_L1_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(NamedTuple):
     """How many blocks of a kernel one SM holds at a time, at least 1, and why."""
 
     blocks_per_sm: int

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,7 @@ _MOST_BLOCKS = 32
 _LARGEST_CHOICE = 132 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class CarveOuts:
+class CarveOuts(NamedTuple):
     """Which shares of an SM's L1 cache kernels need as shared memory."""
 
     shared: int  # place of shared memory among the resources
@@ -81,8 +80,7 @@ class CarveOuts:
         return bool(len(least) and least.max() > chosen.min())
 
 
-@dataclass(frozen=True, slots=True)
-class SmSharing:
+class SmSharing(NamedTuple):
     """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
 
     slowdown: float

@@ -130,8 +130,7 @@ def _without_next(values: NDArray[np.int64], one: int, combine: np.ufunc) -> NDA
 
 
 def _larger_resources(resources: Resources, one: int) -> Resources:
-    return replace(
-        resources,
+    return resources._replace(
         stream=np.delete(resources.stream, one + 1),
         threads=_without_next(resources.threads, one, np.maximum),
         registers=_without_next(resources.registers, one, np.maximum),

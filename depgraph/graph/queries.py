@@ -1,7 +1,7 @@
 """What a block waits for and why, the critical path, slack of kernels, the matrix of a pair."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from depgraph.system.arrays import BlockTimes, list_of_each
 from depgraph.trace.records import READ, WRITE
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """A block that another one waits for, or that waits for it."""
 
     # Kernel number and number within the kernel.
@@ -31,8 +30,7 @@ class Neighbour:
     reuse_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PathStep:
+class PathStep(NamedTuple):
     """A block on the critical path; a kernel has one at most, its blocks never wait for another."""
 
     kernel: int
@@ -174,8 +172,7 @@ def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ..
     return tuple(k for k in KIND_NAMES if k in found)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSlack:
+class KernelSlack(NamedTuple):
     """Where a kernel stands with unlimited SMs."""
 
     kernel: int
@@ -211,8 +208,7 @@ def kernel_slacks(graph: BlockGraph, durations: BlockTimes) -> list[KernelSlack]
 _EXACT_CELLS = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class PairMatrix:
+class PairMatrix(NamedTuple):
     """Dependences between two kernels, binned."""
 
     # Kernel numbers.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -247,7 +246,7 @@ def run_mechanism(
         scenario.resources,
         scenario.sms,
     )
-    return replace(schedule, least=scenario.memory), rules
+    return schedule._replace(least=scenario.memory), rules
 
 
 def run_without_launches(

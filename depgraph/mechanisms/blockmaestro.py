@@ -1,6 +1,5 @@
 """BlockMaestro: blocks of a few pre-launched kernels, released by counters."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -38,7 +37,7 @@ class BlockMaestro(Mechanism):
     availability = Availability.HARDWARE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
-        replace(INVOCATION, source=f"--launch; {_PAPER}: 5 us"),
+        INVOCATION._replace(source=f"--launch; {_PAPER}: 5 us"),
         Cost(
             "parents", 63, "count", "most parents a block can count; more wait for the kernel",
             f"{_PAPER}: a counter of 6 bits",

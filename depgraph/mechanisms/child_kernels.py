@@ -178,7 +178,7 @@ def _launching(
 def _from(rules: Rules, is_made: NDArray[np.bool_]) -> Rules:
     """Return rules that make some launches, and let parents do the work of the others."""
     mode = np.where(is_made, LAUNCH, INLINE).astype(np.uint8)
-    return replace(rules, launching=replace(cast("LaunchRules", rules.launching), mode=mode))
+    return replace(rules, launching=cast("LaunchRules", rules.launching)._replace(mode=mode))
 
 
 def _rules(program: Scenario, charges: Charges, launching: LaunchRules) -> Rules:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """A named number of a mechanism that users may change."""
 
     name: str
@@ -40,8 +38,7 @@ class Cost:
     is_launch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number and its unit; "" for the unit of the default."""
 
     value: float
@@ -158,15 +155,13 @@ LAUNCH = Cost(
     "--launch",
     is_launch=True,
 )
-INVOCATION = replace(
-    LAUNCH,
+INVOCATION = LAUNCH._replace(
     meaning="instead of what the launch model says: a time for each kernel, one after another, "
     "ahead of the GPU",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Launching:
+class Launching(NamedTuple):
     """What launches cost each operation."""
 
     enter: NDArray[np.floating[Any]]  # [n_operations]: time to issue it, one after another

@@ -48,7 +48,7 @@ class CuSyncRow(Mechanism):
             "shows only the rule",
         ),
         Cost("wait", 0.0, "us", "a wait on a semaphore that is already set", "none assumed"),
-        replace(INVOCATION, source=f"--launch; {_PAPER}: 6 us"),
+        INVOCATION._replace(source=f"--launch; {_PAPER}: 6 us"),
     )  # fmt: skip
 
     def __init__(self, *, waits_for_placement: bool = True) -> None:

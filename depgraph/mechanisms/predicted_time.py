@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from depgraph.timing.launch_model import LaunchTime
 _PILED = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(NamedTuple):
     """A predicted makespan, in the unit of the durations.
 
     What decides it is not all known: the order in which a CUDA graph starts its branches, how
@@ -42,8 +41,7 @@ class Predicted:
     free: float  # the time if launches cost nothing
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedTime:
+class PredictedTime(NamedTuple):
     """A predicted time in microseconds, and the range that nine of ten measured ones lie in."""
 
     us: float
@@ -105,7 +103,7 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:
         return []
-    model = replace(model, root=LaunchTime(), leaf=LaunchTime())
+    model = model._replace(root=LaunchTime(), leaf=LaunchTime())
     times = []
     for way in _ways(graph, scenario.with_launch(model), {}):
         if way.makespan > issued:
@@ -122,7 +120,7 @@ def predicted_schedule(mechanism: Mechanism, scenario: Scenario, time: float) ->
         return schedule
     # Divided first: the last end is then the predicted time to the last digit.
     start, end = schedule.start / makespan * time, schedule.end / makespan * time
-    return replace(schedule, start=start, end=end, least=schedule.least / makespan * time)
+    return schedule._replace(start=start, end=end, least=schedule.least / makespan * time)
 
 
 def predicted_chain(mechanism: Mechanism, scenario: Scenario) -> Predicted:
@@ -189,4 +187,4 @@ def _schedule(
     if not in_step or rules.against is not Against.BLOCK:
         return schedule
     # Blocks are as long in step, together; a path through the longest of them may be shorter.
-    return replace(schedule, least=max(schedule.least, contended_bound(scenario.contended)))
+    return schedule._replace(least=max(schedule.least, contended_bound(scenario.contended)))

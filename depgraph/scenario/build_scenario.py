@@ -258,8 +258,7 @@ def _with_wall(scenario: Scenario, wall_us: float | None, launch: LaunchChoice) 
         message = "--wall does not go with --launch measured, which takes the profiler's gaps"
         raise ModelError(message)
     faster = ratio(run.wall, wall)
-    measured = replace(
-        measured,
+    measured = measured._replace(
         wall=wall,
         speedup=measured.speedup * faster,
         utilization=min(1.0, measured.utilization * faster),
@@ -283,7 +282,7 @@ def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | Non
     run = measured_run(match)
     if run is None:
         return replace(scenario, timing=timing)
-    run = replace(run, sms=sms)
+    run = run._replace(sms=sms)
     alone = float(kernel_makespans(graph, timing.values, measured_on.occupancy * sms).sum())
     work = measured_on.work(graph.operation_of_block, timing.values, sms)
     measured = MeasuredSchedule(

@@ -7,8 +7,8 @@ block instead: what it would take at a rate of 1, with nothing beside it on its 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
         scenario.sms,
         sharing=sharing,
     )
-    return replace(schedule, least=scenario.memory)
+    return schedule._replace(least=scenario.memory)
 
 
 def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> Rules:
@@ -158,8 +158,7 @@ EAGER = "eager times"
 """How far times of kernels that were launched one by one are from those in a CUDA graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(NamedTuple):
     """How far predictions can be trusted."""
 
     gpu: str  # that they are for

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 import numpy as np
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from depgraph.trace.records import Allocation
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSchedule:
+class MeasuredSchedule(NamedTuple):
     """How the program ran on the GPU that was profiled."""
 
     sms: int
@@ -392,7 +391,7 @@ class Scenario(ScenarioFacts):
     def without_carve_outs(self) -> Scenario:
         """Return the same where any two kernels may share an SM."""
         sharing, _ = self.sharing, self._work_of_blocks
-        return self._with("sharing", sharing and replace(sharing, carve_outs=None))
+        return self._with("sharing", sharing and sharing._replace(carve_outs=None))
 
     @cached_property
     def sharing(self) -> SmSharing | None:
@@ -454,7 +453,7 @@ class Scenario(ScenarioFacts):
         same = self._with("timing", replace(self.timing, values=work))
         vars(same)["kernel_times"] = self.kernel_times
         if self.sharing is not None:
-            vars(same)["sharing"] = replace(self.sharing, lead=lead)
+            vars(same)["sharing"] = self.sharing._replace(lead=lead)
         return same
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -44,8 +44,7 @@ _POSITIONS_LOST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """Multiply the durations of some kernels."""
 
     text: str
@@ -53,8 +52,7 @@ class Scale:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(NamedTuple):
     """Leave out dependences through some bytes other than RAW, as if they were renamed."""
 
     text: str
@@ -63,8 +61,7 @@ class Drop:
     kinds: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """Fuse two kernels into one."""
 
     text: str
@@ -72,8 +69,7 @@ class Merge:
     second: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Change the launch gap: multiply it, or set it."""
 
     text: str
@@ -320,7 +316,7 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
             here, graph.operation_of_block, graph.n_operations, graph.space, graph.frees
         ):
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
-            swept.append(replace(found, pairs=found.pairs[keep]))
+            swept.append(found._replace(pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
     rebuilt = rebuilt.with_kinds(graph.kinds)
     rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,8 +94,7 @@ class Gates:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """Where the blocks of each operation may run, and what else than SMs they need."""
 
     # [n_operations]: the SMs that may hold its blocks, both ends included. A first SM beyond those
@@ -121,7 +120,7 @@ class Places:
     def without_sms(self) -> Places:
         """Return the links alone, for a GPU whose SMs do not count."""
         nowhere = np.zeros(len(self.first), np.int64)
-        return replace(self, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+        return self._replace(first=nowhere, last=nowhere, beside=(0.0, 0.0))
 
     def at_once(self, operations: NDArray[np.bool_]) -> int:
         """Return how many blocks of some operations their links let run at once."""
@@ -132,8 +131,7 @@ class Places:
         return most
 
 
-@dataclass(frozen=True)
-class LaunchRules:
+class LaunchRules(NamedTuple):
     """What becomes of launches from the device, and what they cost."""
 
     launches: DeviceLaunches

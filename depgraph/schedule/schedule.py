@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from depgraph.graph.program import DeviceLaunches
 
 
-@dataclass(frozen=True, slots=True)
-class Children:
+class Children(NamedTuple):
     """The child kernels of a schedule: what blocks launched, and when each child block ran."""
 
     launched: NDArray[np.bool_]  # [n_launches]: which launches were made
@@ -30,8 +28,7 @@ class Children:
     over: float  # when the last kernel knows that its last child has ended
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """When every block starts and on which SM, in the unit of the durations."""
 
     name: str
@@ -71,8 +68,7 @@ class Schedule:
                 (start, self.children.start), (end, self.children.end), (sm, self.children.sm)
             ):  # fmt: skip
                 of_all[ran] = own
-        return replace(
-            self,
+        return self._replace(
             start=np.concatenate([self.start, start]),
             end=np.concatenate([self.end, end]),
             sm=np.concatenate([self.sm, sm.astype(np.int32)]),
@@ -99,7 +95,7 @@ def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule
     """Return when blocks run that wait in a slot before: their last part if none launches."""
     if schedule.children is not None:
         return schedule
-    return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
+    return schedule._replace(start=np.maximum(schedule.start, schedule.end - durations))
 
 
 def utilization_over_time(
@@ -152,8 +148,7 @@ ANOMALY = "an anomaly of list schedules"
 _CLOSE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(NamedTuple):
     """One point of a sweep."""
 
     label: str  # of the row

@@ -179,7 +179,7 @@ def where_placed(
     if rules.workers:
         need = (graph.kernel >= 0).astype(np.int64)[:, None]
         capacity = np.array([rules.workers], np.int64)
-        sharing = sharing and replace(sharing, carve_outs=None)
+        sharing = sharing and sharing._replace(carve_outs=None)
     places = rules.places
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
@@ -210,7 +210,7 @@ def _on_copy_engines(
         return None, np.ones(len(places.first))
     off = (places.first >= size) & (sharing.load > 0)
     longer = np.where(off, 1 + sharing.slowdown * sharing.load, 1.0)
-    return replace(sharing, load=np.where(off, _LEAST_LOAD, sharing.load)), longer
+    return sharing._replace(load=np.where(off, _LEAST_LOAD, sharing.load)), longer
 
 
 def _with_sides(
@@ -224,8 +224,8 @@ def _with_sides(
 
         sharing = SmSharing(0.0, (need.sum(axis=1) > 0).astype(np.float64), 0.0, 0.0)
     load = np.maximum(sharing.load, places.communicates * _LEAST_LOAD)
-    return replace(
-        sharing, load=load, side=places.communicates.astype(np.int64), beside=places.beside
+    return sharing._replace(
+        load=load, side=places.communicates.astype(np.int64), beside=places.beside
     )
 
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import StoreError
 from depgraph.system.output import stable_path
@@ -69,8 +68,7 @@ def _beside(store: Path, what: str) -> Path:
     return store.with_name(f"{store.name}.{what}.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
+class Companion(NamedTuple):
     """A file beside a store, as it was written."""
 
     path: Path

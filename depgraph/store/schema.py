@@ -7,7 +7,6 @@ columns and tables stands in `columns`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -65,8 +64,7 @@ FINITE = Rule(lambda values: (values >= 0) & (values < np.inf), "is not a number
 FINITE_OR_NULL = Rule(lambda values: np.isnan(values) | FINITE.holds(values), FINITE.otherwise)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column; stores before schema version `since` lack it, there it is `default`."""
 
     name: str
@@ -91,7 +89,7 @@ def _c(name: str, type_: str, unit: str, meaning: str, *must: Rule, **more: Any)
 
 
 def _since(version: int, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    return tuple(replace(column, since=version) for column in columns)
+    return tuple(column._replace(since=version) for column in columns)
 
 
 def _counts(what: str) -> tuple[Column, ...]:

@@ -15,12 +15,11 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,8 +64,7 @@ _FIRST_LINE = re.compile(rf"{_BEGINNING}([0-9a-f]{{32}})")
 _LINE = re.compile(r"([0-9a-f]{64})  ([a-z]+\.parquet)")
 
 
-@dataclass(frozen=True, slots=True)
-class Checksums:
+class Checksums(NamedTuple):
     """What the files of a store are."""
 
     identity: str  # of the extraction; equal for equal results of equal inputs and options

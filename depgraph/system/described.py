@@ -10,9 +10,17 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
 from depgraph.system.quantities import MOST_ROWS
@@ -274,8 +282,7 @@ def record(*known: Field) -> Reader:
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A key of a table, and what the table says where it does not have it."""
 
     key: str

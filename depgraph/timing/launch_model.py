@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
@@ -38,16 +37,14 @@ _FORM = "give none, gpu, measured, or HOST,GAP,NODE"
 _GIVEN = "as given"
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTime:
+class LaunchTime(NamedTuple):
     """A time, in the unit of the durations, and where it comes from."""
 
     value: float = 0.0
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchModel:
+class LaunchModel(NamedTuple):
     """What starting kernels costs; all times are 0 unless launch costs were asked for."""
 
     # What the host needs to issue a launch. The launches of a process are issued one after
@@ -104,8 +101,7 @@ class LaunchModel:
     def of_gap(self, factor: float, time: float) -> LaunchModel:
         """Return the model with host and GPU times multiplied, and a time added to the GPU's."""
         source = "as a what-if says"
-        return replace(
-            self,
+        return self._replace(
             host=LaunchTime(self.host.value * factor, source),
             gap=LaunchTime(self.gap.value * factor + time, source),
         )
@@ -114,8 +110,7 @@ class LaunchModel:
 OFF = LaunchModel()
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchChoice:
+class LaunchChoice(NamedTuple):
     """What the user asked for."""
 
     base: str  # "none", "gpu" or "measured": where times come from that are not given
@@ -189,7 +184,7 @@ def launch_model(
     given: dict[str, Any] = {n: LaunchTime(t, _GIVEN) for n, t in choice.times.items()}
     if "path" in given:
         given["path_share"] = math.inf
-    return replace(model, **given)
+    return model._replace(**given)
 
 
 def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
@@ -204,7 +199,7 @@ def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
             reason = f"durations are {unit}, no times"
             if unit == "cycles":
                 reason = f"the clock of {gpu.name} is not known"
-            return replace(OFF, notes=(f"launch costs are left out: {reason}",))
+            return OFF._replace(notes=(f"launch costs are left out: {reason}",))
         source = next((s.title for s in whose.sources if key in s.numbers), "its file")
         of = f"of the {whose.name}" + ("" if stated else f", as the {gpu.name} was not measured")
         times[name] = LaunchTime(value, f"{of}: {source}")
@@ -218,16 +213,16 @@ def _of_run(model: LaunchModel, run: MeasuredRun) -> LaunchModel:
         host = LaunchTime(run.host, "the profile: median time from launch call to launch call")
         if run.queued_gap is None:
             note = "no kernel of the profile was launched before the one before it had ended"
-            return replace(model, host=host, notes=(*model.notes, note))
+            return model._replace(host=host, notes=(*model.notes, note))
         source = "the profile: median gap before kernels that were launched in time"
-        return replace(model, host=host, gap=LaunchTime(run.queued_gap, source))
+        return model._replace(host=host, gap=LaunchTime(run.queued_gap, source))
     if run.gap <= model.gap.value:
         source = "the profile: median gap between kernels, too short to be the host's"
-        return replace(model, host=LaunchTime(0.0, source), gap=LaunchTime(run.gap, source))
+        return model._replace(host=LaunchTime(0.0, source), gap=LaunchTime(run.gap, source))
     note = (
         f"the profile has no launch calls: its gaps, {run.gap:.4g} {run.unit} in the median, are "
         "longer than the GPU's and taken for the host's"
     )
     source = "the profile: median time from kernel start to kernel start"
     host = LaunchTime(run.interval, source)
-    return replace(model, host=host, notes=(*model.notes, note))
+    return model._replace(host=host, notes=(*model.notes, note))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ PICKS = ("median", "mean", "min", "last")
 _MOST_REGISTERS = 255
 
 
-@dataclass(frozen=True, slots=True)
-class AluUse:
+class AluUse(NamedTuple):
     """How busy the arithmetic was while kernels were measured or simulated."""
 
     counter: str  # what says so, as the profile calls it
@@ -269,8 +268,7 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
         stream = np.where(streams >= 0, streams, stream)
         notes.append("streams taken from the profile: the trace has only one")
     return (
-        replace(
-            resources,
+        resources._replace(
             registers=np.where(lacks_registers, registers, resources.registers),
             shared_bytes=np.where(lacks_shared, shared, resources.shared_bytes),
             stream=stream,

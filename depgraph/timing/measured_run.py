@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from depgraph.timing.matched_profile import Match
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class MeasuredRun(NamedTuple):
     """How the program ran when it was profiled, its iterations picked as kernels' are."""
 
     wall: float  # from the start of the first matched kernel to the end of the last one
@@ -45,7 +43,7 @@ class MeasuredRun:
                 f"--wall {wall:.4g} {self.unit}: kernels alone take {busy:.4g} {self.unit}; give "
                 "the time of one iteration, on the GPU that was profiled"
             )
-        return replace(self, wall=wall, idle=wall - busy, is_stated=True)
+        return self._replace(wall=wall, idle=wall - busy, is_stated=True)
 
 
 def measured_run(match: Match) -> MeasuredRun | None:

@@ -44,8 +44,7 @@ class Step(NamedTuple):
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(NamedTuple):
     """Which kernels of a profile count; None for all.
 
     Attributes

@@ -6,10 +6,9 @@ They are those of ``nsys stats --report cuda_gpu_trace --format csv`` (once ``gp
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import source
@@ -21,8 +20,7 @@ _MEMORY = re.compile("memset|memcpy", re.IGNORECASE)
 _CORRELATION_MARK = re.compile(r"\s*\[(\d{1,18})\]\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """What a tool calls the columns, and how its table begins and ends."""
 
     format: str

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,7 @@ _NANOSECONDS = 1e3
 _TIME = re.compile(r"(?P<what>duration|dur|time|start)(?:_(?P<unit>ns|us|ms|s|cycles))?|cycles")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Which column of a table holds what, and in which units times are."""
 
     place: dict[str, int]  # of kernel, duration, and of block, start, sms and name if there are any

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.inputs import TraceStream
@@ -19,8 +19,7 @@ LONGEST_LINE = 1 << 24
 _CHUNK_CHARACTERS = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The beginning of a file, decompressed: enough to tell its format."""
 
     path: Path

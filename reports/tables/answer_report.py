@@ -1,7 +1,7 @@
 """An answer as a report: the verdict, how the program runs today, what to do next, the tables."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from depgraph.analysis.answer import Answer, Conclusion
@@ -190,7 +190,7 @@ def prediction_facts(basis: Basis) -> dict[str, Any] | None:
         "is_calibrated": trust.constants_of == trust.gpu,
         "constants_of": trust.constants_of,
         "contention": trust.contention,
-        "errors": [asdict(errors) for errors in trust.errors],
+        "errors": [errors._asdict() for errors in trust.errors],
     }
 
 

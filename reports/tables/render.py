@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from html import escape
 from itertools import zip_longest
 from typing import Any
@@ -47,7 +46,7 @@ def _as_json(report: Report) -> str:
         **{key: plain(value) for key, value in report.facts.items()},
         **{table.key: table_rows(table) for table in report.tables},
         **report.extra,
-        **({"next_steps": [asdict(step) for step in report.steps]} if report.steps else {}),
+        **({"next_steps": [step._asdict() for step in report.steps]} if report.steps else {}),
         "notes": list(report.notes),
     }
     # In ASCII: names from a trace may hold characters that steer a terminal.

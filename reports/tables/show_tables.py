@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
@@ -203,7 +202,7 @@ def _neighbour_table(
     table = tables.Table.of(
         key, f"{title} ({total})", columns, neighbours, more="depgraph export --what edges"
     )
-    return replace(table, omitted=total - len(neighbours))
+    return table._replace(omitted=total - len(neighbours))
 
 
 def pair_table(

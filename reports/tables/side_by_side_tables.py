@@ -94,7 +94,7 @@ _MOSTLY_IDLE = 0.5
 def overlap_report(overlap: Overlapped, rows: int) -> Report:
     """Describe what overlapped: each rank, each iteration, each kernel that communicates."""
     iterations = _iteration_table("iterations", "Iterations", overlap.iterations)
-    shown = replace(iterations.cut(rows), more=f"--rows {len(iterations.rows)}")
+    shown = iterations.cut(rows)._replace(more=f"--rows {len(iterations.rows)}")
     columns = [
         *common("rank", "name", "count", "time", unit=_UNIT),
         Column("blocks", "blocks", show=show_count),

@@ -1,7 +1,6 @@
 """Many programs as tables: a row each, and geometric means."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -71,7 +70,7 @@ def suite_report(
         tables=[
             programs.at_first(len(programs.rows)),
             *_verdicts(suite),
-            replace(means, rows=[row_of(means.columns, m) for m in kept]),
+            means._replace(rows=[row_of(means.columns, m) for m in kept]),
         ],
         notes=_notes(suite),
         notes_title="How to read this",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.system.text import clean_text, show_bytes, show_factor, show_number, show_percent
 from depgraph.trace.names import base_name
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     Get = Callable[[Any], Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table."""
 
     key: str  # name in JSON and CSV
@@ -82,8 +81,7 @@ class _Rows(Sequence[Sequence[Any]]):
         return row_of(self._columns, self._items[place])
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows under columns."""
 
     key: str  # name in JSON
@@ -112,18 +110,18 @@ class Table:
 
     def at_first(self, rows: int) -> Table:
         """Return the table with so many rows at most on the first screen of a command."""
-        return replace(self, first=rows)
+        return self._replace(first=rows)
 
     def cut(self, top: int | None) -> Table:
         """Return the table with so many rows at most for people; None for no fewer than now."""
         least = [rows for rows in (top, self.shown) if rows is not None]
-        return replace(self, shown=min(least, default=None))
+        return self._replace(shown=min(least, default=None))
 
     def as_shown(self) -> Table:
         """Return the table with no other rows than people see."""
         rows = self.rows[: self.shown]
         omitted = self.omitted + len(self.rows) - len(rows)
-        return replace(self, rows=rows, omitted=omitted, shown=None)
+        return self._replace(rows=rows, omitted=omitted, shown=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +271,7 @@ def common(*keys: str, unit: str = "", **get: Callable[[Any], Any]) -> list[Colu
     """Return columns by key: those of times in the unit; a keyword says how to get one's values."""
     found = (_COLUMNS[key] for key in keys)
     return [
-        replace(c, unit=unit if c.key in _TIMES else "", get=get.get(c.key, c.get)) for c in found
+        c._replace(unit=unit if c.key in _TIMES else "", get=get.get(c.key, c.get)) for c in found
     ]
 
 

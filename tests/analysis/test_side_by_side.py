@@ -16,7 +16,7 @@ from depgraph.samples import KERNEL_TIMES, sample_path
 def program(edges, streams=(0, 0, 0)):
     """Return kernels of one block that take 5, 4 and 3 us."""
     graph = graph_of([1, 1, 1], edges)
-    graph = replace(graph, resources=replace(graph.resources, stream=np.array(streams)))
+    graph = replace(graph, resources=graph.resources._replace(stream=np.array(streams)))
     return scenario_of(graph, kernels=kernels_of([1, 1, 1]), sms=4).with_durations(
         np.array([5.0, 4.0, 3.0])
     )

@@ -32,14 +32,14 @@ ONE = ProgramResult(
     "one", "one.out", BASIS, BOUND, RENAMED, WIREFRAME, (STREAMS, GRAPH, CUTS, WIREFRAME)
 )
 TWO = replace(
-    ONE, program="two", bound=replace(BOUND, work=8.0), renamed=replace(RENAMED, work=4.0),
+    ONE, program="two", bound=BOUND._replace(work=8.0), renamed=RENAMED._replace(work=4.0),
     best=STREAMS, policies=(STREAMS, policy("cuda-graph", "ships today", None, 1.5)),
 )  # fmt: skip
 FAILED = Broken("three", "three.out", "three.out: no such store")
 
 
 def on_16(result):
-    return replace(result, bound=replace(result.bound, sms=16.0))
+    return replace(result, bound=result.bound._replace(sms=16.0))
 
 
 def mean(suite, column, *, is_predicted=False):

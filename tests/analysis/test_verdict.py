@@ -33,7 +33,7 @@ def program(sizes, edges=(), durations=None, *, sms=4, streams=None, names=None)
     """Return kernels of so many blocks, one block per SM, in microseconds."""
     graph = graph_of(sizes, list(edges))
     if streams is not None:
-        graph = replace(graph, resources=replace(graph.resources, stream=np.array(streams)))
+        graph = replace(graph, resources=graph.resources._replace(stream=np.array(streams)))
     durations = np.ones(graph.n_blocks) if durations is None else durations
     return scenario_of(graph, durations, kernels=kernels_of(sizes, names), sms=sms)
 
@@ -293,7 +293,7 @@ def test_buffers_are_named_by_what_allocated_them():
 def test_kernels_that_cannot_share_an_sm_are_not_said_to_depend_on_one_another():
     """One needs all shared memory, one none: of 2.00x for fixed durations half is left."""
     scenario = program([132, 132], durations=np.full(264, 50.0), sms=132)
-    launch = replace(scenario.graph.resources, shared_bytes=np.array([0, 100_000]))
+    launch = scenario.graph.resources._replace(shared_bytes=np.array([0, 100_000]))
     graph = replace(scenario.graph, resources=launch)
     resources = sm_resources(graph, load_gpu("H100 SXM"))
     scenario = replace(

@@ -5,7 +5,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,7 @@ MEASURED = (
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024
 ERRORS = MeasuredErrors("fans", "My GPU", 40, 0.08, 0.2, 0.5, 0.95, 0.8, 1.3)
-OTHERS = replace(ERRORS, family="pairs")
+OTHERS = ERRORS._replace(family="pairs")
 
 
 def write_model(folder, text):

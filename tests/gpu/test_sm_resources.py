@@ -24,7 +24,7 @@ def with_resources(graph, threads, registers, shared_bytes):
     columns = (np.array(column, np.int64) for column in (threads, registers, shared_bytes))
     names = ("threads", "registers", "shared_bytes")
     return replace(
-        graph, resources=replace(graph.resources, **dict(zip(names, columns, strict=True)))
+        graph, resources=graph.resources._replace(**dict(zip(names, columns, strict=True)))
     )
 
 
@@ -45,7 +45,7 @@ def test_registers_and_shared_memory_do_not_add_up():
 
 
 def test_the_bound_and_what_mechanisms_reach_agree_on_kernels_that_fit_beside_each_other():
-    streams = replace(BESIDE.resources, stream=np.array([0, 1]))
+    streams = BESIDE.resources._replace(stream=np.array([0, 1]))
     scenario = build_scenario(replace(BESIDE, resources=streams), kernels_of([8, 8]))
     for found in bound(scenario, 8).bounds:
         assert (found.upper_bound, found.reached.speedup) == (2, 2)
@@ -100,7 +100,7 @@ def test_a_stated_occupancy_counts_as_a_part_of_everything():
 
 
 def test_a_fixed_occupancy_needs_no_model_of_the_gpu():
-    unknown = replace(BESIDE, resources=replace(BESIDE.resources, architecture=37))
+    unknown = replace(BESIDE, resources=BESIDE.resources._replace(architecture=37))
     assert sm_resources(unknown, None, 3).occupancy.tolist() == [3, 3]
     assumed = sm_resources(unknown)
     assert assumed.gpu.name == "H100 SXM"
@@ -108,7 +108,7 @@ def test_a_fixed_occupancy_needs_no_model_of_the_gpu():
 
 
 def test_a_gpu_that_is_asked_for_wins_over_one_without_a_model():
-    unknown = replace(BESIDE, resources=replace(BESIDE.resources, architecture=37))
+    unknown = replace(BESIDE, resources=BESIDE.resources._replace(architecture=37))
     kernels = kernels_of([8, 8])
     assert bound(build_scenario(unknown, kernels, gpu=load_gpu("V100")), 8).basis.gpu == "V100"
     assert bound(build_scenario(unknown, kernels, fixed_occupancy=2), 8).occupancy == (2, 2)

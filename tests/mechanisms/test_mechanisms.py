@@ -266,7 +266,7 @@ def test_pdl_overlaps_preambles_only():
 
 def test_streams_overlap_what_kernels_do_not_need():
     graph = graph_of([1, 1, 1], [((0, 0), (2, 0))])
-    streams = replace(graph.resources, stream=np.array([0, 1, 1]))
+    streams = graph.resources._replace(stream=np.array([0, 1, 1]))
     graph = replace(graph, resources=streams)
     program = scenario_of(graph, [4.0, 3, 2], sms=2)
     assert makespan("streams", program) == 6

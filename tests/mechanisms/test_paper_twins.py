@@ -41,7 +41,7 @@ def scenario(kernels, edges, sms, occupancy=1, *, streams=None):
     sizes = [len(kernel) for kernel in kernels]
     graph = graph_of(sizes, edges)
     if streams is not None:
-        resources = replace(graph.resources, stream=np.array(streams, np.int64))
+        resources = graph.resources._replace(stream=np.array(streams, np.int64))
         graph = replace(graph, resources=resources)
     return Scenario(
         graph=graph,

@@ -90,7 +90,7 @@ def test_nodes_of_a_cuda_graph_start_one_after_another():
 def on_streams(sizes, durations, streams, edges=()):
     """Return a program in several streams."""
     graph = graph_of(sizes, list(edges))
-    graph = replace(graph, resources=replace(graph.resources, stream=np.array(streams)))
+    graph = replace(graph, resources=graph.resources._replace(stream=np.array(streams)))
     return program_of(graph, durations, 8)
 
 
@@ -102,7 +102,7 @@ def test_the_gpu_takes_kernels_of_streams_in_turn():
     schedule = run("streams", program, launches=model)[0]
     assert schedule.start.tolist() == [5, 6, 6, 7]
     # A host that takes longer issues them in its own order.
-    slow = run("streams", program, launches=replace(model, host=LaunchTime(3, "given")))[0]
+    slow = run("streams", program, launches=model._replace(host=LaunchTime(3, "given")))[0]
     assert slow.start.tolist() == [7, 8, 13, 14]
 
 

@@ -136,7 +136,7 @@ def test_the_timeline_opens_on_the_best_schedule_that_the_bound_holds_for():
     found = study_of([4, 4], [((0, 0), (1, 0))], cost=[1, 9, 1, 1, 1, 1, 1, 1], sms=1)
     serial, best = found.schedules
     assert timeline.timeline_data(found)[0]["opens"] == 1
-    cut_up = replace(best, name="stream-k", end=best.end / 10)
+    cut_up = best._replace(name="stream-k", end=best.end / 10)
     outcomes = study_of([4, 4], [], sms=1, mechanisms=find_mechanisms(["stream-k"])).comparison
     other = replace(found, schedules=(serial, best, cut_up), comparison=outcomes)
     assert timeline.timeline_data(other)[0]["opens"] == 1
@@ -253,7 +253,7 @@ def test_a_click_shows_what_a_block_waits_for(browser, tmp_path, write):
 def test_a_block_that_waits_in_its_slot_says_until_when(browser, tmp_path, write):
     found = study_of([1, 1], [((0, 0), (1, 0))], sms=1)
     serial = found.schedules[0]
-    held = replace(serial, name="held", start=np.zeros_like(serial.start), waiting=1.0)
+    held = serial._replace(name="held", start=np.zeros_like(serial.start), waiting=1.0)
     browser.get(write(replace(found, schedules=(serial, held)), tmp_path).as_uri())
     block = "document.getElementById('timeline-block')"
     browser.execute_script(f"{block}.value = '1:0'; {block}.dispatchEvent(new Event('change'))")

@@ -181,8 +181,8 @@ def test_what_was_measured_stands_on_the_same_axis(branches, wall, axis, arrow):
         wall=wall, kernel_time=12, idle=wall - 12, is_graph=False, gap=0, interval=0, host=None,
         queued_gap=None, unit="us", sms=132, others=0,
     )  # fmt: skip
-    launched = replace(branches.conclusion.launched, run=run)
-    found = replace(branches, conclusion=replace(branches.conclusion, launched=launched))
+    launched = branches.conclusion.launched._replace(run=run)
+    found = replace(branches, conclusion=branches.conclusion._replace(launched=launched))
     measured, *others = schedules.plot(found).figure.get_axes()
     assert measured.get_title("left").startswith("now on 132 SMs: ")
     assert measured.get_title("left").endswith("→") == arrow
@@ -266,7 +266,7 @@ def test_the_bound_is_drawn_and_not_the_one_that_it_coincides_with(chain):
 
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
     serial = chain.schedules[0]
-    waiting = replace(serial, name="waits", start=np.zeros_like(serial.start), waiting=1.0)
+    waiting = serial._replace(name="waits", start=np.zeros_like(serial.start), waiting=1.0)
     shares = dict.fromkeys(("serial", "waits"), chain.utilizations["serial"])
     other = replace(chain, schedules=(serial, waiting), utilizations=shares)
     plot = utilization_over_time.plot(other)

@@ -102,7 +102,7 @@ def test_predictions_say_how_far_off_they_were(contention, without):
 
 
 def test_what_was_read_off_the_programs_that_count_is_said():
-    early = replace(ERRORS, family="PDL")
+    early = ERRORS._replace(family="PDL")
     said = with_errors((ERRORS, early), "full").assumptions[-1]
     assert said.endswith(f"{COMPARED}; PDL 8.0 %, 20.0 % (fitted in part)")
 

@@ -81,7 +81,7 @@ def test_blocks_run_as_in_the_slow_twin(data):
 @given(st.data())
 def test_blocks_do_what_they_can_before_they_wait_as_in_the_slow_twin(data):
     program = data.draw(programs())
-    sharing = replace(data.draw(sharings(program)), side=None)
+    sharing = data.draw(sharings(program))._replace(side=None)
     graph, sms, n = program.graph, int(program.sms), program.graph.n_operations
     work = program.durations * (1 + 0.01 * np.sqrt(2 + np.arange(graph.n_blocks)))
     ahead = np.array(data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))) / 1.7
@@ -188,7 +188,7 @@ def test_a_kernel_waits_for_an_empty_sm_where_the_carve_out_is_too_small():
     sharing = SmSharing(0.0, np.ones(2), 0.0, 0.0, carve_outs)
     found = run(graph, np.array([3.0, 3.0]), resources, 1, sharing)
     assert found.start.tolist() == [0, 3]
-    larger = replace(sharing, carve_outs=replace(carve_outs, chosen=np.array([8, 8])))
+    larger = sharing._replace(carve_outs=carve_outs._replace(chosen=np.array([8, 8])))
     assert run(graph, np.array([3.0, 3.0]), resources, 1, larger).start.tolist() == [0, 0]
 
 

@@ -283,7 +283,7 @@ def test_streams_are_filled_where_the_trace_has_one_alone():
     match = match_profile(profile_of(*STEP, stream=[7, 7, 13, 13]), kernels_of(*STEP))
     known = resources_of([32] * 4, [0] * 4, [0] * 4)
     assert fill_resources(match, known)[0].stream.tolist() == [7, 7, 13, 13]
-    several = replace(known, stream=np.array([1, 1, 2, 2]))
+    several = known._replace(stream=np.array([1, 1, 2, 2]))
     assert fill_resources(match, several)[0].stream.tolist() == [1, 1, 2, 2]
 
 

@@ -347,7 +347,7 @@ def test_a_gpu_without_a_model_is_named():
 
 def test_the_profiles_registers_count_for_the_occupancy():
     graph, kernels, profile = program(registers=np.array([200] * 3))
-    unknown = replace(graph, resources=replace(graph.resources, registers=np.full(3, -1, np.int64)))
+    unknown = replace(graph, resources=graph.resources._replace(registers=np.full(3, -1, np.int64)))
     without = build_scenario(unknown, kernels)
     with_profile = build_scenario(unknown, kernels, profile=profile)
     assert (with_profile.occupancy < without.occupancy).all()
