@@ -20,8 +20,13 @@ from depgraph.parsers.accelsim.scanner_jit import (
     note_damaged,
     read_width,
 )
-from depgraph.parsers.scanning.tables_jit import ADDRESS_END, add_range
-from depgraph.parsers.scanning.text_jit import read_hex, read_number, read_signed
+from depgraph.parsers.scanning.scanning_jit import (
+    ADDRESS_END,
+    add_range,
+    read_hex,
+    read_number,
+    read_signed,
+)
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 _LISTED = 3  # what MODE says of the addresses

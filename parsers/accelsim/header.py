@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
-from depgraph.parsers.scanning.tables_jit import ADDRESS_END
+from depgraph.parsers.scanning.scanning_jit import ADDRESS_END
 from depgraph.trace.names import demangle
 from depgraph.trace.records import Dim3, KernelLaunch
 

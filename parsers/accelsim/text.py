@@ -16,8 +16,7 @@ from depgraph.parsers.scanning.opcodes import (
     global_meaning,
     untraced_by,
 )
-from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
-from depgraph.parsers.scanning.text_jit import overlapping_words
+from depgraph.parsers.scanning.scanning_jit import IGNORE, LANES, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.system.arrays import Text, Words
 from depgraph.trace.records import Damage, Overflow, ScannedPart

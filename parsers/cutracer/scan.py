@@ -19,7 +19,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.cutracer import launches
 from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
 from depgraph.parsers.scanning import opcodes
-from depgraph.parsers.scanning import tables_jit as tables
+from depgraph.parsers.scanning import scanning_jit as tables
 from depgraph.parsers.scanning.json_lines import DAMAGE, JsonLines, lanes_of
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage, Ranges, ScannedPart

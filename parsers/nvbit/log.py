@@ -24,7 +24,7 @@ from depgraph.parsers.scanning.inputs import (
     last_line_end,
     whole_lines,
 )
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
+from depgraph.parsers.scanning.scanning_jit import MAX_LINE_BYTES, NEWLINE, PADDING
 from depgraph.system.arrays import Text
 from depgraph.trace import records
 

@@ -12,7 +12,7 @@ from depgraph.graph.program import Extraction
 from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.nvbit.text import scan_text
 from depgraph.parsers.scanning.inputs import TraceInput, whole_lines
-from depgraph.parsers.scanning.tables_jit import WARPS
+from depgraph.parsers.scanning.scanning_jit import WARPS
 from depgraph.parsers.scanning.touch_table import WarpTouches
 from depgraph.system.arrays import Blocks
 from depgraph.trace.records import BlockTouches, Trace

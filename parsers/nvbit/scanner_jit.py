@@ -10,32 +10,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.parsers.scanning.tables_jit import (
+from depgraph.parsers.scanning.scanning_jit import (
     ADDRESS_END,
     ASYNC_COPY,
-    IGNORE,
-    LANES,
-    SHARED_WINDOW_END,
-    WARPS,
-    add_lanes,
-    find_opcode,
-    largest_of,
-    take_row,
-)
-from depgraph.parsers.scanning.text_jit import (
     COMMA,
     DIGIT_0,
     HASH_FACTOR,
     HIGHS,
+    IGNORE,
+    LANES,
     MAX_LINE_BYTES,
     MINUS,
     NEWLINE,
     ONES,
+    SHARED_WINDOW_END,
     SPACE,
+    WARPS,
+    add_lanes,
     find_line_end,
+    find_opcode,
+    largest_of,
     parse_decimal,
     parse_hex8,
     read_coordinates,
+    take_row,
     word_of,
 )
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within

@@ -18,8 +18,7 @@ from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.scanning.inputs import find_text
 from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
-from depgraph.parsers.scanning.tables_jit import LANES
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
+from depgraph.parsers.scanning.scanning_jit import LANES, PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.system.arrays import Text
 from depgraph.trace.records import Damage, KernelLaunch, Overflow, ScannedPart

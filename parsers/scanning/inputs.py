@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, NEWLINE, PADDING
+from depgraph.parsers.scanning.scanning_jit import MAX_LINE_BYTES, NEWLINE, PADDING
 from depgraph.system.arrays import Text
 from depgraph.trace.records import FileState, Overflow, ScannedPart, SourceFiles, Trace, unreadable
 

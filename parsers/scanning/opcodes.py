@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning import tables_jit as tables
+from depgraph.parsers.scanning import scanning_jit as tables
 from depgraph.system.arrays import Words
 from depgraph.trace.records import ScannedPart
 

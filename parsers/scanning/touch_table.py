@@ -6,8 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.footprint.ranges_jit import join_ranges
-from depgraph.parsers.scanning.tables_jit import WARPS, Rows, Touches, enter_rows, take_row
-from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
+from depgraph.parsers.scanning.scanning_jit import (
+    WARPS,
+    X_BITS,
+    Y_BITS,
+    Rows,
+    Touches,
+    enter_rows,
+    take_row,
+)
 from depgraph.trace.records import BlockTouches, Overflow, Ranges
 
 _ROWS = 1 << 12

@@ -13,7 +13,7 @@ from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit import text as nvbit_text
 from depgraph.parsers.nvbit.log import NvbitTrace
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, overlapping_words
+from depgraph.parsers.scanning.scanning_jit import MAX_LINE_BYTES, PADDING, overlapping_words
 from depgraph.system import compiled
 
 MARK = b"MEMTRACE: CTX 0x"

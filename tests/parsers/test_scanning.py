@@ -8,23 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import BASE
 
-from depgraph.parsers.scanning import text_jit as text_scanner
+from depgraph.parsers.scanning import scanning_jit as text_scanner
 from depgraph.parsers.scanning.inputs import find_text
-from depgraph.parsers.scanning.tables_jit import (
+from depgraph.parsers.scanning.scanning_jit import (
     ASYNC_COPY,
     GLOBAL_READ,
     GLOBAL_UPDATE,
     GLOBAL_WRITE,
     OPCODE_WORDS,
     ORDERED_READ,
+    PADDING,
     Rows,
     add_lanes,
     enter_rows,
     find_opcode,
     find_row,
+    overlapping_words,
     take_row,
 )
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Ranges
 

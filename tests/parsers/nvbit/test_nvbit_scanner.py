@@ -10,7 +10,7 @@ from programs import BASE, FOREIGN_LINES, access_line, launch_line, log_records
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.nvbit.text import scan_text
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
+from depgraph.parsers.scanning.scanning_jit import PADDING, overlapping_words
 from depgraph.trace.records import Damage
 
 TEXT = st.lists(
