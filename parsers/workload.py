@@ -20,6 +20,7 @@ from depgraph.extraction.workload import (
 )
 from depgraph.graph.program import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches, Extraction, Link
 from depgraph.parsers import described_file
+from depgraph.parsers.described_file import TIME
 from depgraph.system.arrays import rows_of
 from depgraph.system.described import (
     REQUIRED,
@@ -61,7 +62,7 @@ def _times(value: object) -> float | list[Any]:
     if isinstance(value, list):
         return value  # looked at when it is known how many there must be
     try:
-        return described_file.TIME(value)  # type: ignore[no-any-return]
+        return TIME(value)  # type: ignore[no-any-return]
     except ValueError as error:
         raise ValueError(f"{error}, or a list of them") from None
 
@@ -166,9 +167,7 @@ class _WorkloadReader(described_file.DescribedProgram):
             self.check_threads(i, block)
             self.count_blocks(i, "grid", n)
         columns["duration"] = [
-            self.column("kernel", i, "duration", given, n, described_file.TIME)
-            if type(given) is list
-            else given
+            self.column("kernel", i, "duration", given, n, TIME) if type(given) is list else given
             for i, given, n in durations
         ]
         return rows_of(WorkloadKernel, columns)
@@ -224,13 +223,8 @@ LAUNCH = (
     Field("join", one_of(JOINS), "who waits for whom", default=JOINS[0]),
     Field("block", anything, "number of the block in its grid", default=REQUIRED),
     Field("child_grid", whole(1, MOST_CHILD_BLOCKS), "blocks of all lanes", default=REQUIRED),
-    Field("child_duration", described_file.TIME, "of each child block", default=REQUIRED),
-    Field(
-        "inline",
-        described_file.TIME,
-        "what the block takes longer if it does the work",
-        default=REQUIRED,
-    ),
+    Field("child_duration", TIME, "of each child block", default=REQUIRED),
+    Field("inline", TIME, "what the block takes longer if it does the work", default=REQUIRED),
     Field("at", real(0, 1), "share of the block's own work that comes before", default=0.0),
     Field("warp", anything, "of the block; -1: launches come one after another", default=-1),
     Field("lanes", whole(1, _LANES_OF_A_WARP), "of the warp that launch", default=1),
