@@ -342,12 +342,8 @@ def _block_need(
         shared_bytes=None if shared_bytes < 0 else shared_bytes,
     )
     capacity = _capacity(gpu)
-    wanted = [
-        1,
-        found.warps_per_block,
-        found.registers_per_block or 0,
-        found.shared_bytes_per_block or 0,
-    ]
+    of_block = found.registers_per_block or 0, found.shared_bytes_per_block or 0
+    wanted = [1, found.warps_per_block, *of_block]
     # A block that does not fit on this GPU counts as one per SM.
     need = np.minimum(np.array(wanted, np.int64), capacity)
     placed = need.copy()

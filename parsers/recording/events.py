@@ -40,12 +40,8 @@ _MOST_THREADS = 1024
 _MOST_IN_CLUSTER = 16  # bits of a multicast mask
 _HOST_TO_HOST = "copies from host to host"
 _DIRECTIONS = (
-    records.SOMEWHERE,
-    _HOST_TO_HOST,
-    records.TO_DEVICE,
-    records.TO_HOST,
-    records.ON_DEVICE,
-)
+    records.SOMEWHERE, _HOST_TO_HOST, records.TO_DEVICE, records.TO_HOST, records.ON_DEVICE
+)  # fmt: skip
 _LEFT_OUT = "not recorded"
 _KNOWN = CALLS | {
     "kernel", "opaque", "copy", "memset", "params", "alloc", "free", "context", "fault", "recording"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.parsers.recording.tensor_maps import TensorMap, tile_ranges
+from depgraph.parsers.recording.tensor_maps import Bytes, TensorMap, tile_ranges
 
 _MOST_RULES = 512
 _MOST_RANGES = 1 << 22
@@ -75,9 +75,7 @@ class _Tiles:
         return cells == len(cell) == len(np.unique(cell))
 
 
-def infer_tiles(
-    stored: TensorMap, loads: Sequence[Loads]
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]] | None:
+def infer_tiles(stored: TensorMap, loads: Sequence[Loads]) -> Bytes | None:
     """Return which block stores which bytes (starts, ends) of a tensor; None if no rule holds."""
     # Where several rules hold, as for a square matrix and its transpose, a block is given
     # what it stores by any of them. A tensor of wider elements than all that is loaded may be
@@ -211,9 +209,7 @@ def _numbered(pieces: _Pieces, dimensions: tuple[int, ...], tiling: _Tiling) -> 
     return _Numbered(key, low, high)
 
 
-def _bytes_of(
-    stored: TensorMap, found: Sequence[_Tiles]
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]] | None:
+def _bytes_of(stored: TensorMap, found: Sequence[_Tiles]) -> Bytes | None:
     columns = []
     pieces = 0
     for tiles in found:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Bytes = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]
+"""Ranges of bytes: of which load, column or block each is, where it begins and where it ends."""
 MOST_DIMENSIONS = 5
 # Bytes of an element by the code of its type.
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2)
@@ -177,7 +179,7 @@ def _is_possible(found: Tensor) -> bool:
 
 def tile_ranges(
     tensor: TensorMap, at: NDArray[np.int32], width: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+) -> Bytes:
     """Return load, start and end of each row that loads of tiles read, inside the tensor."""
     load = np.arange(len(at))
     first = np.maximum(at[:, 0].astype(np.int64), 0)
@@ -256,9 +258,7 @@ def _joined(columns: Columns) -> Columns:
     return Columns(block[places], first[places], offset[places], channel[places], end)
 
 
-def pixel_ranges(
-    tensor: PixelMap, columns: Columns
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+def pixel_ranges(tensor: PixelMap, columns: Columns) -> Bytes:
     """Return column, start and end of each range of bytes that columns read, inside the tensor."""
     counts = _counts(tensor)
     row, last_row = columns.first // counts[0], (columns.first + tensor.pixels - 1) // counts[0]
@@ -292,7 +292,7 @@ def _bytes_of(
     column: NDArray[np.int64],
     start: NDArray[np.int64],  # of the first pixel of a row
     pixels: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+) -> Bytes:
     """Return the bytes of rows of pixels: one range where whole pixels lie side by side."""
     step = tensor.steps[1] * tensor.strides[1]
     size = (columns.end - columns.channel)[column] * tensor.element
