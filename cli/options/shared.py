@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from depgraph.cli.options.values import JOBS, PATH, ROWS
+from depgraph.cli.options.values import JOBS, PATH, ROWS, import_numpy
 from depgraph.cli.progress import announce_first_run
 
 if TYPE_CHECKING:
@@ -55,19 +55,8 @@ class Command(click.Command):
         announce_first_run(quiet=is_quiet())
         if ctx.meta["verbose"]:
             _log_to_stderr()
-        _import_numpy()
+        import_numpy()
         return super().invoke(ctx)
-
-
-def _import_numpy() -> None:
-    """Import it without a thread for each core: starting these takes longer than a command."""
-    named = "OPENBLAS_NUM_THREADS"
-    is_ours = named not in os.environ
-    os.environ.setdefault(named, "1")
-    import numpy  # noqa: F401, ICN001
-
-    if is_ours:
-        del os.environ[named]  # it is not for programs that we run
 
 
 def note(ctx: click.Context, parameter: click.Parameter, value: object) -> None:

@@ -1,6 +1,7 @@
 """What the values of options may be; whoever gives another is told which."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,14 +39,26 @@ def wrong_usage() -> Iterator[None]:
         raise click.UsageError(str(error)) from None
 
 
+def import_numpy() -> None:
+    """Import it without a thread for each core: starting these takes longer than a command."""
+    named = "OPENBLAS_NUM_THREADS"
+    is_ours = named not in os.environ
+    os.environ.setdefault(named, "1")
+    import numpy  # noqa: F401, ICN001
+
+    if is_ours:
+        del os.environ[named]  # it is not for programs that we run
+
+
 def reading(read: Callable[[str], Any], missing: Any = None) -> Callable[..., Any]:
     """Return the callback of an option whose value, or each of several, is read by the core."""
 
     def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        if value is None:
+            return missing
+        import_numpy()  # what reads may import more
         with wrong_usage():
-            if isinstance(value, tuple):
-                return tuple(map(read, value))
-            return missing if value is None else read(value)
+            return tuple(map(read, value)) if isinstance(value, tuple) else read(value)
 
     return callback
 

@@ -123,6 +123,21 @@ def test_a_program_that_a_command_runs_is_told_nothing_of_our_threads(monkeypatc
     assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
 
 
+THREADS = """
+import os
+from depgraph.cli.options.model import _read_names
+from depgraph.cli.options.values import reading
+reading(_read_names)(None, None, "pdl")
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads as Linux does")
+def test_an_option_that_needs_numpy_starts_no_thread_for_each_core():
+    found = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, check=True)
+    assert found.stdout == b"1\n"
+
+
 ENDS = """
 import atexit, sys, threading, time
 from depgraph.cli import main
