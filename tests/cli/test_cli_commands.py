@@ -61,6 +61,7 @@ def parsed(text, form):
     return text
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_in_every_form(run, name, form):

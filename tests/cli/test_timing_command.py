@@ -111,6 +111,7 @@ def test_blocks_without_times_are_estimated_too(answer, sample_store, tmp_path):
     assert rows["kernels"][0]["mean"] > 0
 
 
+@pytest.mark.jit_only
 def test_memsets_and_copies_are_rows(answer, tmp_path):
     content = json.loads(PROFILE.read_text())
     kernels = [e for e in content["traceEvents"] if e.get("cat") == "kernel"]

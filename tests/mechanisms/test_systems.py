@@ -147,6 +147,7 @@ def test_a_cluster_waits_for_room_in_one_gpc():
         assert len(set(cluster // 18)) == 1
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("size", "at_once"),
     [(1, 132), (2, 66), (3, 39), (4, 30), (5, 22), (6, 17), (7, 15), (8, 15), (9, 9), (10, 7),

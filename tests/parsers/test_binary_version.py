@@ -42,6 +42,7 @@ def test_the_gpu_is_that_of_more_than_half_of_the_kernels(program, store_of, ver
     assert said in " ".join(outcome.out.split())
 
 
+@pytest.mark.jit_only
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("option", [(), ("--gpu", "V100"), ("--occupancy", "2")])
 def test_every_command_takes_a_trace_of_a_gpu_without_model(program, store_of, tmp_path, option):

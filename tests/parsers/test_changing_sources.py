@@ -107,6 +107,7 @@ def test_a_change_while_reading_is_refused_and_nothing_is_written(tmp_path, sour
     assert [item.name for item in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("source", [plain_log, packed_log, kernels])
 def test_check_says_that_a_trace_changed(tmp_path, source, change):
@@ -118,6 +119,7 @@ def test_check_says_that_a_trace_changed(tmp_path, source, change):
     )
 
 
+@pytest.mark.jit_only
 def test_parts_of_a_changed_log_are_not_taken_up_again(tmp_path):
     path, trace = plain_log(tmp_path)
     partial = tmp_path / "partial"

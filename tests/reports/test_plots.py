@@ -301,6 +301,7 @@ def test_one_long_bar_does_not_shorten_the_others():
     assert longest_drawn([0, 0]) == 0
 
 
+@pytest.mark.jit_only
 def test_no_text_is_cut_off_by_the_edge_of_a_plot(all_drawn, tmp_path):
     for plot in write_plots(all_drawn, tmp_path):
         figure = plot.figure

@@ -94,6 +94,7 @@ def test_launch_ids_of_nvbit_1_5_count_one_ahead(log_file):
     assert edges_in(trace) == EXPECTED
 
 
+@pytest.mark.jit_only
 def test_a_cut_inside_a_launch_line_does_not_shift_ids(log_file):
     launches = [launch_line(n) for n in range(3)]
     trace = log_file(*launches, write(0, 1, BASE), read(2, 2, BASE))

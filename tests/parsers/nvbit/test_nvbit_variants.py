@@ -102,6 +102,7 @@ def is_whole(records):
     return any(ACCESS.match(record) for record in records)
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("wording", WORDINGS)
 @given(records=log_records(), part_bytes=st.integers(700, 5000))
 def test_every_wording_says_the_same(folder, wording, records, part_bytes):
