@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from depgraph.analysis.bound import BoundTable, bound
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 from depgraph.analysis.next_steps import AS_USUAL, Invocation, Step
-from depgraph.analysis.outcome import Bound, limits_of
+from depgraph.analysis.outcome import Bound, Outcome, limits_of
 from depgraph.analysis.run_times import Times, times_of
 from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
+from depgraph.system.arrays import grouped
 from depgraph.system.workers import NOBODY, Steps
 
 if TYPE_CHECKING:
@@ -106,19 +108,32 @@ def program_results(
     program: str, store: str, scenario: Scenario, answer: Answer[BoundTable] | Answer[Comparison]
 ) -> list[ProgramResult]:
     """Return what a suite shows of an answer: a result for each GPU size."""
-    from depgraph.analysis.suite import results_of_bounds, results_of_comparison
+    from depgraph.analysis.suite import ProgramResult
 
-    table = answer.table
+    table, concluded = answer.table, answer.conclusion
+
+    def result(
+        limits: Bound, renamed: Bound, best: Outcome | None, rows: Sequence[Outcome]
+    ) -> ProgramResult:
+        verdict = concluded.verdict.text if limits.sms == concluded.sms else ""
+        return ProgramResult(
+            program, store, table.basis, limits, renamed, best, tuple(rows), verdict
+        )
+
     if isinstance(table, BoundTable):
-        results = results_of_bounds(program, store, table)
-    else:
-        kinds = {"RAW"} & scenario.graph.kinds
-        renamed = scenario.with_kinds(kinds) if kinds else scenario
-        limits = [limits_of(renamed.on(b.sms).without_launches()) for b in table.limits]
-        results = results_of_comparison(program, store, table, limits)
-    concluded = answer.conclusion
-    verdicts = {concluded.sms: concluded.verdict.text}
-    return [replace(result, verdict=verdicts.get(result.sms, "")) for result in results]
+        of_sizes = grouped(table.bounds, attrgetter("sms")).values()
+        return [result(own[0], own[-1], own[0].reached, own[0].schedules[1:]) for own in of_sizes]
+    kinds = {"RAW"} & scenario.graph.kinds
+    raw = scenario.with_kinds(kinds) if kinds else scenario
+    return [
+        result(
+            limits,
+            limits_of(raw.on(limits.sms).without_launches()),
+            table.best(limits.sms),
+            [outcome for outcome in table.outcomes if outcome.sms == limits.sms],
+        )
+        for limits in table.limits
+    ]
 
 
 class Verdict(NamedTuple):

@@ -64,16 +64,7 @@ def study_renaming(scenario: Scenario) -> Renaming:
 
     What lies on the critical path is renamed until the path has RAW dependences alone, or the work
     is longer; then what is not needed for that, or for a part of it, is taken back.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs, with footprints.
-
-    Raises
-    ------
-    NotApplicableError
-        If there are no footprints, or buffers have been renamed already.
+    `NotApplicableError` if there are no footprints, or buffers have been renamed already.
     """
     reuse = find_buffers(scenario)
     limits = limits_of(scenario)

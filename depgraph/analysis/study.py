@@ -231,9 +231,11 @@ def study(
         curves=(*_curves(alone), *_swept(scenario, drawn, names, costs, steps)),
         bend=ratio(scenario.on(1).work, table.bounds[0].critical_path),
         costs=_kind_costs(alone, coarse),
-        comparison=(
-            _compared(scenario, [scenario.sms], compared, costs, steps) if compared else None
-        ),
+        comparison=compare_mechanisms(
+            scenario, [scenario.sms], compared, costs=_costs_of(compared, costs), steps=steps
+        )
+        if compared
+        else None,
         conclusion=conclusion,
         side_by_side=side_by_side(facts, separate_buffers=separate_buffers),
         renaming=facts.renaming,
@@ -250,19 +252,8 @@ def study(
     )
 
 
-def _compared(
-    scenario: Scenario,
-    sizes: Sequence[float],
-    mechanisms: Sequence[Mechanism],
-    costs: ChangedCosts,
-    steps: Steps,
-    *,
-    predicted: bool = True,
-) -> Comparison:
-    changed = {m.name: costs[m.name] for m in mechanisms if m.name in costs}
-    return compare_mechanisms(
-        scenario, sizes, mechanisms, costs=changed, predicted=predicted, steps=steps
-    )
+def _costs_of(mechanisms: Sequence[Mechanism], costs: ChangedCosts) -> ChangedCosts:
+    return {m.name: costs[m.name] for m in mechanisms if m.name in costs}
 
 
 def _schedules(
@@ -289,7 +280,9 @@ def _swept(
     if not drawn:
         return
     sizes = sweep_sizes(int(scenario.sms))
-    outcomes = _compared(scenario, sizes, drawn, costs, steps, predicted=False).outcomes
+    outcomes = compare_mechanisms(
+        scenario, sizes, drawn, costs=_costs_of(drawn, costs), predicted=False, steps=steps
+    ).outcomes
     for name in (mechanism.label for mechanism in drawn if mechanism.label in names):
         points = [o for o in outcomes if o.mechanism == name]
         sms, speedup = (int(o.sms) for o in points), (o.overlap_speedup for o in points)

@@ -13,8 +13,7 @@ from depgraph.system.arrays import grouped
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from depgraph.analysis.bound import Basis, BoundTable
-    from depgraph.analysis.compare_mechanisms import Comparison
+    from depgraph.analysis.bound import Basis
     from depgraph.analysis.outcome import Bound, Outcome
     from depgraph.analysis.study import Study
 
@@ -158,29 +157,6 @@ class Suite:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None and 0 < value < math.inf]
-
-
-def results_of_bounds(program: str, store: str, table: BoundTable) -> list[ProgramResult]:
-    """Return what a suite shows of bounds: a result for each GPU size, without verdict."""
-    return [
-        ProgramResult(
-            program, store, table.basis, own[0], own[-1], own[0].reached, own[0].schedules[1:]
-        )
-        for own in grouped(table.bounds, attrgetter("sms")).values()
-    ]
-
-
-def results_of_comparison(
-    program: str, store: str, comparison: Comparison, renamed: Sequence[Bound]
-) -> list[ProgramResult]:
-    """Return what a suite shows of mechanisms, a result a size; `renamed` has RAW only."""
-    return [
-        ProgramResult(
-            program, store, comparison.basis, limits, raw, comparison.best(limits.sms),
-            tuple(o for o in comparison.outcomes if o.sms == limits.sms),
-        )
-        for limits, raw in zip(comparison.limits, renamed, strict=True)
-    ]  # fmt: skip
 
 
 def result_of_study(program: str, store: str, study: Study) -> ProgramResult:

@@ -34,8 +34,6 @@ AddressSpaces = NDArray[np.int32]
 """int32[n_operations]: number of the address space of each operation."""
 Operations = NDArray[np.int32]
 """int32[n]: operations, by their place in program order."""
-Grids = NDArray[np.int64]
-"""int64[n_operations, 3]: grid of each operation in blocks, x, y, z."""
 
 PerBlock = NDArray[np.int64]
 """int64[n_blocks]: a number for each block, by its global number."""
