@@ -245,6 +245,11 @@ class Collector:
         return self.numbers.operations
 
     @property
+    def kernels(self) -> dict[int, KernelLaunch]:
+        """The kernels, by their place among the operations."""
+        return {i: o for i, o in enumerate(self.operations) if isinstance(o, KernelLaunch)}
+
+    @property
     def copies(self) -> Iterator[tuple[int, MemoryOperation]]:
         """Copies and memsets, and the block of each."""
         placed = zip(self.numbers.first_block.tolist(), self.operations, strict=False)
@@ -300,7 +305,7 @@ class Collector:
             if self.total.damaged_lines:
                 found += f", {self.total.damaged_lines} of which are damaged"
             raise TraceError(self.trace.name, found, self.trace.hint)
-        if not any(isinstance(o, KernelLaunch) for o in self.operations):
+        if not self.kernels:
             raise ModelError(
                 f"{self.trace.name}: no kernel is selected; "
                 f"the trace has kernels 0 to {self.numbers.launches - 1}"
@@ -317,21 +322,20 @@ class Collector:
         """Refuse kernels that never touched memory: whatever is found of them means nothing."""
         if self._allow_empty or self._accesses:
             return
-        launched = [i for i, o in enumerate(self.operations) if isinstance(o, KernelLaunch)]
-        launches = len(launched)
-        reasons = [reason for i in launched if (reason := self.untraced_of(i))]
+        kernels = self.kernels
+        reasons = list(filter(None, map(self.untraced_of, kernels)))
         if reasons:
             raise TraceError(
                 self.trace.name,
                 f"no access to global memory was traced; opaque kernels: {len(reasons)} of "
-                f"{launches} ({reasons[0]})",
+                f"{len(kernels)} ({reasons[0]})",
                 "record what they touch on the GPU (Compute Sanitizer), or pass --allow-empty",
             )
         seen = int(self._counters.instructions.sum())
         which = "no readable access" if self.total.damaged_lines else "no access"
         raise TraceError(
             self.trace.name,
-            f"the tracer saw nothing: {counted(launches, 'kernel')} launched, and {which} to "
+            f"the tracer saw nothing: {counted(len(kernels), 'kernel')} launched, and {which} to "
             f"global memory ({counted(seen, 'instruction')} in all)",
             "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
             "a tracer that knows this GPU), or pass --allow-empty",
@@ -364,7 +368,7 @@ class Collector:
                 "CUDA contexts or processes, each taken to have memory of its own (dependences "
                 "through peer access or IPC are missing)"
             ] = len(np.unique(self.space))
-        launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
+        launches = self.kernels.values()
         ids = [(o.process, o.context, o.trace_id) for o in launches if o.trace_id is not None]
         if repeated := len(ids) - len(set(ids)):
             self.total.warnings[
@@ -392,11 +396,7 @@ class Collector:
 
 def kernel_rows(collector: Collector, counts: BlockCounts, result: ShardResult) -> list[Kernel]:
     """Describe the kernels of a trace."""
-    launches = {
-        index: launch
-        for index, launch in enumerate(collector.operations)
-        if isinstance(launch, KernelLaunch)
-    }
+    launches = collector.kernels
     chosen = list(launches)
     first_block = collector.numbers.first_block
 
