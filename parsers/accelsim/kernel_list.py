@@ -228,8 +228,7 @@ def _names_to_try(entry: str) -> Iterable[str]:
     yield entry
     # A list names raw files where only grouped ones are left, or was cut in its last letters.
     for name in dict.fromkeys((plain, plain + "g")):
-        yield name
-        for suffix in _COMPRESSIONS:
+        for suffix in ("", *_COMPRESSIONS):
             yield name + suffix
 
 

@@ -123,15 +123,15 @@ def decode(words: Sequence[int]) -> TensorMap | PixelMap | None:
         return _of_boxes(tensor, box, every)
     if rank - 2 not in _OFFSET_BITS or not _is_possible(tensor):
         return None
-    place = tensor.address, tensor.element, tensor.sizes, tensor.strides
     width = _OFFSET_BITS[rank - 2]
     places = [base + width * i for base in (0, _BITS_OF_CORNER) for i in range(rank - 2)]
     unsigned = [bits(7, low, width) for low in places]
     corners = [value - (value >> (width - 1) << width) for value in unsigned]
     pixels = bits(7, 32, 10) + 1
     return PixelMap(
-        *place, tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]), first, pixels, every
-    )
+        tensor.address, tensor.element, tensor.sizes, tensor.strides,
+        tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]), first, pixels, every,
+    )  # fmt: skip
 
 
 def _of_boxes(found: Tensor, box: tuple[int, ...], steps: tuple[int, ...]) -> TensorMap | None:
