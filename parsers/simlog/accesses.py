@@ -7,7 +7,6 @@ when blocks start and finish. Source: rkuper/gpgpu-sim_distribution and rkuper/a
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -80,7 +79,6 @@ class _Log:
         self._header: list[bytes] = []
         self._blocks = NamedBlocks()
         self._durations: dict[int, int] = {}
-        self._counts: Counter[str] = Counter()
         self._last_line = b""
 
     def take(self, buffer: LineBuffer) -> None:
@@ -123,9 +121,9 @@ class _Log:
         if kind.startswith(b"TEXTURE") and match[7] is not None:
             self._part.untraced[self._index_of(int(match[7]))] = _TEXTURES
         if kind not in _KINDS:
-            self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
+            self._part.skipped[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
         elif match[7] is None:
-            self._counts["memory requests that name no thread block"] += 1
+            self._part.skipped["memory requests that name no thread block"] += 1
         elif not 0 < size <= _MAX_REQUEST_BYTES or address + size > _ADDRESS_END:
             self._damaged()
         else:
@@ -135,7 +133,7 @@ class _Log:
 
     def _damaged(self) -> None:
         self._part.add_damaged_line("memory line is damaged")
-        self._counts["damaged memory lines"] += 1
+        self._part.skipped["damaged memory lines"] += 1
 
     def _row(self, kernel: int, block: records.Dim3) -> int:
         key = (kernel, block)
@@ -217,9 +215,8 @@ class _Log:
             part.durations = np.full(len(part.touches.launch), np.nan)
             rows = np.fromiter(self._durations, np.int64)
             part.durations[rows] = np.fromiter(self._durations.values(), np.float64)
-        part.skipped += self._counts
         for reason in ("damaged memory lines", "memory requests that name no thread block"):
-            part.warnings[reason] += self._counts[reason]
+            part.warnings[reason] += part.skipped[reason]
         part.warnings["thread blocks that started but did not finish"] += self._blocks.unfinished
         part.warnings = +part.warnings
         return part
