@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keep the collector of garbage from what was imported: a sixth of the time of all tests.
+    """Keep the collector of garbage from what was imported: a tenth of the time of all tests.
 
     But beside PyTorch, whose functions are guarded by what the collector says refers to them.
     """

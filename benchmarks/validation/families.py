@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import children
@@ -18,6 +19,7 @@ import pages
 from rows import Row
 
 from depgraph.analysis.measured_programs import errors_of
+from depgraph.gpu.model import EARLY
 
 if TYPE_CHECKING:
     from depgraph.gpu.model import MeasuredErrors
@@ -31,11 +33,8 @@ FILES = {
 CHAINS = {"h100_sxm": ("h100-hardware", "h100-pdl"), "h200": ("h200-hardware", "h200-pdl")}
 """GPU model to files of chains that were launched programmatically on it."""
 
-EXPERTS = {
-    "re-edged graphs": "mixtures of experts, re-edged",
-    "chains": "mixtures of experts, as chains",
-}
-"""Families to what mixtures of experts are called among them."""
+EXPERTS = ("re-edged graphs", "chains")
+"""Families of which mixtures of experts are shown apart."""
 
 
 def rows(model: str) -> list[Row]:
@@ -57,12 +56,16 @@ def rows(model: str) -> list[Row]:
     return found
 
 
-def errors(model: str, half: int = 1, kind: str = "") -> list[MeasuredErrors]:
-    """Return the errors of each family, of one half; of programs whose names begin with `kind`."""
+def errors(model: str, half: int = 1) -> list[MeasuredErrors]:
+    """Return the errors of each family, of one half."""
+    return by_family(model, (row for row in rows(model) if row.half == half))
+
+
+def by_family(model: str, of: Iterable[Row], among: str = "") -> list[MeasuredErrors]:
+    """Return the errors of each family of rows, which are all `among` something."""
     groups: dict[str, list[Row]] = {}
-    for row in rows(model):
-        if row.half == half and row.case.startswith(kind):
-            groups.setdefault(row.family, []).append(row)
+    for row in of:
+        groups.setdefault(f"{row.family}{among}", []).append(row)
     gpu = measured.measurements(FILES[model][0]).gpu
     return [
         errors_of(
@@ -79,19 +82,23 @@ def table() -> str:
         "GPU", "family", "programs", "mean", "nine of ten", "worst", "faster or slower right",
         "range",
     )  # fmt: skip
-    rows = []
-    for model in FILES:
-        experts = [
-            e._replace(family=EXPERTS[e.family])
-            for e in errors(model, kind="moe-")
-            if e.family in EXPERTS
-        ]
-        rows += [
+    found = []
+    for model, files in FILES.items():
+        own = [row for row in rows(model) if row.half == 1]
+        early = [row for row in own if row.family in EARLY and not row.by_clock]
+        experts = [row for row in own if row.case.startswith("moe-") and row.family in EXPERTS]
+        rooted = [row for name in files for row in measured.rooted(name) if row.half == 1]
+        found += [
             (e.gpu, e.family, e.programs, f"{e.mean:.2%}", f"{e.nine_of_ten:.1%}",
              f"{e.worst:.1%}", f"{e.direction:.0%}", f"{e.low:.2f} to {e.high:.2f}")
-            for e in (*errors(model), *experts)
+            for e in (
+                *errors(model),
+                *by_family(model, early, ", but for kernels that wait for a clock"),
+                *by_family(model, experts, ", mixtures of experts"),
+                *by_family(model, rooted, ", between two empty kernels"),
+            )
         ]  # fmt: skip
-    return pages.table(heads, "llrrrrrl", rows)
+    return pages.table(heads, "llrrrrrl", found)
 
 
 def as_csv() -> str:

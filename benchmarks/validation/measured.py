@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import replace
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ LATER = ("h100-fresh",)
 """Files of programs that no constant was fitted to, whatever their names."""
 # Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
 _REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}
+_EMPTY = MeasuredKernel("spin_kernel", (1, 1, 1), (1, 1, 1), registers=16, shared_bytes=0, time=1.0)
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 
 
@@ -56,6 +59,46 @@ def graphs(name: str) -> list[Row]:
                 )
             )  # fmt: skip
     return rows
+
+
+@cache
+def rooted(name: str) -> list[Row]:
+    """Predict each program of a file as a graph with its own edges between two empty kernels."""
+    found = measurements(name)
+    gpu = load_gpu(found.gpu)
+    with lzma.open(FOLDER / f"{name}.json.xz", "rt") as file:
+        times = {
+            row["name"]: min(row["rooted"][0], row["rooted_primed"][0])
+            for row in json.load(file)["programs"]
+        }
+    rows = []
+    for program in found.programs:
+        each = predict_graph(_between_empty_kernels(program, times[program.name]), gpu)
+        rows.append(
+            Row(
+                name, program.name, "cuda-graph", each.program.serial, each.time, each.measured,
+                predict_graph(program, gpu).family, half_of(name, program),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _between_empty_kernels(program: MeasuredProgram, time: float) -> MeasuredProgram:
+    """Return a program of one root and one leaf; `time` is what its graph took."""
+    n = len(program.kernels)
+    ends = [{edge[side] for edge in program.edges} for side in (0, 1)]
+    last = 2 + max(kernel.operation for kernel in program.kernels)
+    first, *own = (replace(k, operation=k.operation + 1) for k in (_EMPTY, *program.kernels))
+    edges = [(0, i + 1) for i in range(n) if i not in ends[1]]
+    edges += [(source + 1, target + 1) for source, target in program.edges]
+    edges += [(i + 1, n + 1) for i in range(n) if i not in ends[0]]
+    return replace(
+        program,
+        kernels=[replace(first, operation=0), *own, replace(first, operation=last)],
+        edges=sorted(edges, key=itemgetter(1, 0)),
+        serial=program.serial + 2 * _EMPTY.time,
+        parallel=time,
+    )
 
 
 @cache
@@ -103,6 +146,7 @@ PDL_MODES = {1: (0.0, -1), 2: (0.0, 0.0), 3: (0.5, -1), 4: (0.5, 0.0)}
 SHARES = {0.25: "a quarter", 0.5: "half", 0.75: "three quarters"}
 TRIGGERS = {-1: "no trigger", 0: "early trigger", 0.5: "trigger after half"}
 _IN_SHARED_MEMORY = 6
+_BY_CLOCK = (0, 5)
 WORK = (
     "", "dependent sums, ", "reads of the L2 cache and sums, ", "reads of the L2 cache, ",
     "independent sums, ", "the global clock, ", "shared memory, ",
@@ -163,7 +207,12 @@ def programmatic(name: str) -> list[Row]:
             how += f", {SHARES[before]} of the work before the wait"
         case = f"{WORK[kind]}{size}, {how}"
         family = policy.family_of(scenario)
-        rows.append(Row(name, case, policy.label, serial, predicted, row["us"], family))
+        rows.append(
+            Row(
+                name, case, policy.label, serial, predicted, row["us"], family,
+                by_clock=kind in _BY_CLOCK,
+            )
+        )  # fmt: skip
     return rows
 
 

@@ -21,6 +21,7 @@ class Row:
     measured: float
     family: str = ""  # programs that it is like
     half: int = 1  # 0 where constants may have been fitted to it
+    by_clock: bool = False  # whether its kernels only wait for a clock, as no user's do
 
     @property
     def error(self) -> float:

@@ -45,8 +45,8 @@ _SHARING = (
 # Each constant is fitted to the measured time that tells it; of all, what tells most comes first,
 # so that the others need not make up for it.
 _OF_GRAPHS = (
-    *_SHARING, "graph_node_us", "graph_root_us", "graph_leaf_us", "graph_fork_us",
-    "graph_issue_us", "graph_launch_us",
+    *_SHARING, "graph_node_us", "graph_root_us", "graph_second_us", "graph_leaf_us",
+    "graph_fork_us", "graph_wide_us", "graph_issue_us", "graph_launch_us",
 )  # fmt: skip
 _OF_CHAINS = ("graph_path_us", "graph_path_share")
 _OF_STREAMS = ("stream_turn_us", "stream_event_us", "stream_kernel_us")

@@ -262,13 +262,14 @@ def without_carve_outs(scenario: Scenario) -> Scenario:
 
 def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
     """Find kernels that would run at a time as a CUDA graph, but cannot share SMs."""
-    sharing = scenario.sharing
-    if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
+    if scenario.sharing is None or math.isinf(scenario.sms):
         return []
-    if not sharing.carve_outs.keep_apart(scenario.is_kernel):
+    sharing = scenario.contended.sharing
+    cuts = None if sharing is None else sharing.carve_outs
+    if cuts is None or not cuts.keep_apart(scenario.is_kernel):
         return []
-    least = np.where(scenario.is_kernel, sharing.carve_outs.least, 0)
-    chosen = np.where(scenario.is_kernel, sharing.carve_outs.chosen, _ANY)
+    least = np.where(scenario.is_kernel, cuts.least, 0)
+    chosen = np.where(scenario.is_kernel, cuts.chosen, _ANY)
     contended, policy = without_carve_outs(scenario).contended, CudaGraph()
     rules = policy.rules(contended, charges_of(policy, {}, contended))
     schedule = run_contended(policy.name, rules, contended)

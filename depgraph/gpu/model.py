@@ -148,9 +148,11 @@ _BRANDS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct")
 _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
-    "contention_rows", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
-    "graph_path_share", "graph_fork_us", "graph_root_us", "graph_leaf_us", "graph_issue_us",
-    "graph_launch_us", "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
+    "contention_rows", "block_spread", "kernel_lead_us", "blocks_per_us", "cluster_start_us",
+    "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_wide_us",
+    "graph_root_us", "graph_second_us", "graph_leaf_us", "graph_issue_us", "graph_launch_us",
+    "graph_memory_us",
+    "stream_kernel_us", "stream_turn_us", "stream_event_us",
 )  # fmt: skip
 """Predictions rest on them; they are fitted to measurements."""
 
@@ -188,7 +190,9 @@ class Gpu:
     graph_path_us: Rate | None = None  # between a node and the next of its branch
     graph_path_share: Share | None = None  # that is no more than this part of the next one's time
     graph_fork_us: Rate | None = None  # between a node and one of another branch
+    graph_wide_us: Rate | None = None  # more, between a node and each of more than six
     graph_root_us: Rate | None = None  # for each further node that waits for none
+    graph_second_us: Rate | None = None  # the same where there are two
     graph_leaf_us: Rate | None = None  # more of each, for each node that none waits for
     graph_issue_us: Rate | None = None  # of the host, for each node that waits for none
     graph_launch_us: Rate | None = None  # once
@@ -207,6 +211,9 @@ class Gpu:
     contention_rows: Rate | None = None  # the same of what reduces, scans or norms rows
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
+    blocks_per_us: Rate | None = None  # that the GPU takes back from SMs
+    # After the first cluster, how long other blocks go where none can stand.
+    cluster_start_us: Rate | None = None
     errors: Errors = ()  # of predictions with these constants, by family of programs
     sources: Sources = field(default=(), repr=False, compare=False)
 

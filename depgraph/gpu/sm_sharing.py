@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,12 @@ from depgraph.gpu.model import Gpu, calibrated_gpu
 from depgraph.gpu.sm_resources import RESOURCES, SmResources
 
 _CLASSES = (
+    ("contention_rows", re.compile(r"gemmSN")),  # products of few rows; arguments name other ones
     (
         "contention_convolution",
         re.compile(r"[fdw](prop|grad)|conv(?!ert)|gemm_f32f32_f32f32", re.IGNORECASE),
     ),
-    ("contention_gemm32", re.compile(r"sgemm|gemmSN", re.IGNORECASE)),
+    ("contention_gemm32", re.compile(r"sgemm", re.IGNORECASE)),
     ("contention_attention", re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
     ("contention_rows", re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
 )
@@ -65,6 +66,10 @@ _FULL_LOAD = 8
 _SMALL_BLOCK = 512
 _MOST_BLOCKS = 32
 _LARGEST_CHOICE = 132 << 10
+# A kernel whose blocks end about as fast as the GPU takes blocks back leaves its SMs at one time:
+# of those in samples/validation, gathers of short rows (0.6 to 1 of that rate) and no others (less
+# than 0.45).
+_ALL_AT_ONCE = 0.6
 
 
 class CarveOuts(NamedTuple):
@@ -73,6 +78,10 @@ class CarveOuts(NamedTuple):
     shared: int  # place of shared memory among the resources
     least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
     chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
+
+    def without(self, kernels: NDArray[np.bool_]) -> Self:
+        """Return the same where some kernels keep none from their SMs."""
+        return self._replace(chosen=np.where(kernels, self.chosen.max(), self.chosen))
 
     def keep_apart(self, is_kernel: NDArray[np.bool_]) -> bool:
         """Whether some kernel could not join another one on an SM."""
@@ -96,6 +105,28 @@ class SmSharing(NamedTuple):
     side: NDArray[np.int64] | None = None
     beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
     full_load: float = _FULL_LOAD  # the most that an SM can hold
+    # In microseconds, of contended scenarios in the unit of the durations: what it takes the GPU to
+    # take a block back, and how long after the first large cluster of a kernel blocks of others go
+    # where none of these can stand.
+    take_back: float = 0.0
+    cluster_start: float = 0.0
+
+    def timed(
+        self,
+        lead: NDArray[np.float64],
+        blocks: NDArray[np.int64],
+        times: NDArray[np.float64],
+        microsecond: float,
+    ) -> Self:
+        """Return the same for kernels of so many blocks and such leads, in the unit of `times`."""
+        take_back, carve_outs = self.take_back * microsecond, self.carve_outs
+        if carve_outs is not None:
+            at_once = blocks * take_back > _ALL_AT_ONCE * (times - lead)
+            carve_outs = carve_outs.without(at_once)
+        return self._replace(
+            lead=lead, take_back=take_back, cluster_start=self.cluster_start * microsecond,
+            carve_outs=carve_outs,
+        )  # fmt: skip
 
     @property
     def best_throughput(self) -> float:
@@ -130,6 +161,8 @@ def sm_sharing(
         load=_FULL_LOAD * share * sooner,
         spread=calibrated.block_spread or 0.0,
         lead=calibrated.kernel_lead_us or 0.0,
+        take_back=1 / calibrated.blocks_per_us if calibrated.blocks_per_us else 0.0,
+        cluster_start=calibrated.cluster_start_us or 0.0,
         carve_outs=_carve_outs(resources) if carve_outs else None,
         full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
     )

@@ -23,6 +23,7 @@ CHAINS = "chains"
 # What waits for one node starts in launch order, or, if there is more of it, in the opposite one
 # (samples/validation/forks.cu on an H100, driver 580).
 _IN_LAUNCH_ORDER = 6
+_PAIR = 2  # of roots
 _MOST_LEAVES = 32  # that a root waits for one by one: nobody measured more
 
 
@@ -128,7 +129,7 @@ class CudaGraph(Mechanism):
         _, branch = _latencies(program, program.launch, *self._edges(program))
         branches = np.count_nonzero(np.bincount(branch[program.is_kernel]))
         orders = {0: 1, 1: 1, 2: 2}.get(int(branches), 4)
-        if self.roots(program) == 1:
+        if self.roots(program) <= 1:
             orders = 1
         return [
             CudaGraph(self.port, self.trigger, edges=self.edges, order=order)
@@ -146,6 +147,7 @@ class CudaGraph(Mechanism):
         """Gate each kernel by those it depends on."""
         source, target = self._edges(program)
         rules = graph_rules(program, charges, source, target, order=self.order)
+        source, target = rules.gates.source, rules.gates.target  # in the order of branches
         early = self._early(program, source, target)
         if not early.any():
             return rules
@@ -175,27 +177,33 @@ def graph_rules(
     """Return the rules of a CUDA graph whose branches start in one of the orders of `_places`."""
     model = charges.launches
     latency, branch = _latencies(program, model, source, target)
-    # Roots become known one after another, beside the other nodes.
-    roots = _without(program, target)
-    entry = np.arange(len(latency))
     wide = _wide_forks(source, target)
+    latency[_late(source, target)] += model.wide.value
     place = _places(branch, wide, order)
-    entry[roots] = roots[np.argsort(place[roots], kind="stable")]
-    enter = program.is_kernel * float(model.node.value)
-    known = np.cumsum(enter)[roots]
+    # Roots become known one after another, after all others; the first of all, be it a copy or
+    # memset, waits for the launch of the graph.
+    roots = _without(program, target)
+    roots = roots[np.argsort(place[roots], kind="stable")]
+    others = np.setdiff1d(np.arange(len(latency)), roots)
     leaves = min(len(_without(program, source)), _MOST_LEAVES)
+    enter = np.zeros(len(latency))
     root = model.root.value + model.leaf.value * leaves
-    latency[entry[roots]] = np.maximum(root * np.arange(len(roots)) - known, 0.0)
-    enter[entry[:1]] += model.graph.value  # be it a copy or memset
-    launching = Launching(enter, program.is_kernel * latency)
-    gates = Gates.between(source, target, ALL_ENDED)
-    rules = gated(launching, gates, cluster=named_clusters(program))
-    if not order and not wide:
-        return rules
+    if len(roots) == _PAIR:
+        root = model.second.value
+    enter[roots] = max(root, model.node.value)
+    enter[roots[:1]] = model.node.value
+    entry = np.concatenate([others, roots])
+    enter[entry[:1]] += model.graph.value
+    by_place = np.argsort(place[target], kind="stable")
+    gates = Gates.between(source[by_place], target[by_place], ALL_ENDED)
     graph = program.graph
-    by_place = np.argsort(place, kind="stable")
-    _, blocks = gather_lists(graph.first_block, np.arange(graph.n_blocks), by_place)
-    return replace(rules, entry=entry, order=blocks)
+    _, blocks = gather_lists(
+        graph.first_block, np.arange(graph.n_blocks), np.argsort(place, kind="stable")
+    )
+    return gated(
+        Launching(enter, program.is_kernel * latency), gates, cluster=named_clusters(program),
+        starting=program.is_kernel * float(model.node.value), entry=entry, order=blocks,
+    )  # fmt: skip
 
 
 def _wide_forks(source: NDArray[np.int32], target: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -205,6 +213,15 @@ def _wide_forks(source: NDArray[np.int32], target: NDArray[np.int32]) -> list[ND
     begin = np.cumsum(waiting) - waiting
     wide = np.flatnonzero(waiting > _IN_LAUNCH_ORDER)
     return [by_source[begin[node] : begin[node] + waiting[node]] for node in wide]
+
+
+def _late(source: NDArray[np.int32], target: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return what waits for one node last, as too many do; edges may be implied by others."""
+    last = np.full(int(target.max(initial=-1)) + 1, -1)
+    np.maximum.at(last, target, source)
+    is_last = last[target] == source
+    source, target = source[is_last], target[is_last]
+    return target[np.bincount(source)[source] > _IN_LAUNCH_ORDER]
 
 
 def _places(
@@ -237,7 +254,8 @@ def _latencies(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return what each operation needs after those that it waits for, and its branch."""
     path = graph_paths(program.with_launch(model))
-    fork = np.maximum(path, model.fork.value)
+    # Branches of several roots run apart.
+    fork = np.maximum(path, model.fork.value if len(_without(program, target)) > 1 else 0.0)
     sources = source[np.argsort(target, kind="stable")]
     begin = list_offsets(np.bincount(target, minlength=len(path)))
     latency, branch = continue_branches(program.kernel_times, path, fork, begin, sources)

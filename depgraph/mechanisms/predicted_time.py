@@ -26,13 +26,13 @@ _PILED = 0.2
 class Predicted(NamedTuple):
     """A predicted makespan, in the unit of the durations.
 
-    What decides it is not all known: the order in which a CUDA graph starts its branches, how
-    strictly carve-outs keep kernels apart, whether replays of a short graph of many roots find
-    the one before at work, whose leaves they then wait for, and whether blocks that start early
-    spread as evenly over the SMs as those that they wait for or pile up where slots fall free
-    first. Each may go either way: `low` and `high` are the extremes, and the time is their mean
-    (nearer than any one way to the 329 programs that were measured on an H100,
-    ``samples/validation``). Blocks that start early mostly stay even: piled up counts less.
+    What decides it is not all known: the order in which a CUDA graph starts its branches,
+    whether replays of a short graph of many roots find the one before at work, whose leaves
+    they then wait for, and whether blocks that start early spread as evenly over the SMs as
+    those that they wait for or pile up where slots fall free first. Each may go either way:
+    `low` and `high` are the extremes, and the time is their mean (nearer than any one way to
+    the 329 programs that were measured on an H100, ``samples/validation``). Blocks that start
+    early mostly stay even: piled up counts less.
     """
 
     time: float
@@ -79,12 +79,16 @@ def predicted_time(
     """Predict what a mechanism would be measured at, no less than if launches were free."""
     launched = scenario.priced
     ways = _makespans(mechanism, launched, costs or {})
-    free, spreads = ways, len(_spreads(mechanism, launched))
+    free = least = ways
+    spreads = len(_spreads(mechanism, launched))
     if not launched.launch.is_off:
         costs = without_launch_costs(mechanism, costs or {})
-        free = _makespans(mechanism, launched.without_launches(), costs)
+        scenario = launched.without_launches()
+        free = least = _makespans(mechanism, scenario, costs)
+        if (anywhere := scenario.on_any_sm()) is not scenario:
+            least = _makespans(mechanism, anywhere, costs)
         # A greedy schedule may end sooner where launches cost more.
-        ways = max(ways, free, key=lambda times: _likely(times, spreads))
+        ways = max(ways, least, key=lambda times: _likely(times, spreads))
         if isinstance(mechanism, CudaGraph):
             ways = [*ways, *_replays_on_idle_gpu(mechanism, launched, min(free))]
     return Predicted(_likely(ways, spreads), min(ways), max(ways), _likely(free, spreads))
@@ -103,7 +107,7 @@ def _replays_on_idle_gpu(graph: CudaGraph, scenario: Scenario, least: float) -> 
     issued = model.issue.value * graph.roots(scenario)
     if not model.leaf.value or issued < least:
         return []
-    model = model._replace(root=LaunchTime(), leaf=LaunchTime())
+    model = model._replace(root=LaunchTime(), second=LaunchTime(), leaf=LaunchTime())
     times = []
     for way in _ways(graph, scenario.with_launch(model), {}):
         if way.makespan > issued:
@@ -148,32 +152,14 @@ def _makespans(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) ->
 
 def _ways(mechanism: Mechanism, scenario: Scenario, costs: ChangedCosts) -> Iterator[Schedule]:
     """Make the schedules of all that hardware may do."""
-    ways, kinds = mechanism.ways(scenario), _carve_outs(scenario)
-    if len(ways) > 2:  # noqa: PLR2004 - orders enough for each to be tried with one kind
-        tried = [(way, kinds[i * len(kinds) // len(ways)]) for i, way in enumerate(ways)]
-    else:
-        tried = [(way, each) for each in kinds for way in ways]
-    spreads = _spreads(mechanism, scenario)
-    return (
-        _schedule(way, each, costs, in_step=in_step) for way, each in tried for in_step in spreads
-    )
+    ways, spreads = mechanism.ways(scenario), _spreads(mechanism, scenario)
+    return (_schedule(way, scenario, costs, in_step=each) for way in ways for each in spreads)
 
 
 def _spreads(mechanism: Mechanism, scenario: Scenario) -> tuple[bool, ...]:
     """Return whether all SMs may work in step; blocks that start early do or pile up."""
     is_early = scenario.has_predictions and mechanism.family_of(scenario) in EARLY
     return (True, False) if is_early else (False,)
-
-
-def _carve_outs(scenario: Scenario) -> list[Scenario]:
-    """Return the scenario with carve-outs that do not count, and with such that do."""
-    if not scenario.has_predictions or scenario.sharing is None:
-        return [scenario]
-    carve_outs = scenario.sharing.carve_outs
-    if carve_outs is None:
-        return [scenario]
-    soft = scenario.without_carve_outs()
-    return [soft, scenario] if carve_outs.keep_apart(scenario.is_kernel) else [soft]
 
 
 def _schedule(

@@ -388,10 +388,13 @@ class Scenario(ScenarioFacts):
             launch_model(choice, unit=self.unit, gpu=gpu, clock_mhz=self.clock_mhz)
         )
 
-    def without_carve_outs(self) -> Scenario:
-        """Return the same where any two kernels may share an SM."""
-        sharing, _ = self.sharing, self._work_of_blocks
-        return self._with("sharing", sharing and sharing._replace(carve_outs=None))
+    def on_any_sm(self) -> Scenario:
+        """Return the same where any two kernels may share an SM, and none is led to some."""
+        if self.sharing is None or not self._is_particular:
+            return self
+        _ = self._work_of_blocks  # of kernels that may share none
+        same = self.sharing._replace(carve_outs=None, cluster_start=0.0)
+        return self._with("sharing", same)
 
     @cached_property
     def sharing(self) -> SmSharing | None:
@@ -415,6 +418,18 @@ class Scenario(ScenarioFacts):
         """Whether schedules are made with contention too: never without a limit of SMs."""
         return self.sharing is not None and not math.isinf(self.sms)
 
+    @property
+    def _is_particular(self) -> bool:
+        """Whether some kernels could share no SM, or lead others to some."""
+        sharing = self.sharing
+        cuts = None if sharing is None else sharing.carve_outs
+        apart = cuts is not None and cuts.keep_apart(self.is_kernel)
+        return apart or bool((self.clusters > 1).any())
+
+    @property
+    def _microsecond(self) -> float:
+        return convert_time(1.0, "us", self.unit, self.clock_mhz) or 0.0
+
     @cached_property
     def _work_of_blocks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self._work(in_step=False)
@@ -427,9 +442,8 @@ class Scenario(ScenarioFacts):
         from depgraph.scenario.contention import work_of_blocks  # only predictions need it
 
         on = self.measured_on(self.graph) if self.measured_on else self.resources
-        microsecond = convert_time(1.0, "us", self.unit, self.clock_mhz) or 0.0
         work, lead = work_of_blocks(
-            self.graph, self.timing, on, self.measured_sms, self._sharing_on(on), microsecond,
+            self.graph, self.timing, on, self.measured_sms, self._sharing_on(on), self._microsecond,
             in_step=in_step,
         )  # fmt: skip
         own = self.memory_times[self.graph.operation_of_block]
@@ -453,7 +467,10 @@ class Scenario(ScenarioFacts):
         same = self._with("timing", replace(self.timing, values=work))
         vars(same)["kernel_times"] = self.kernel_times
         if self.sharing is not None:
-            vars(same)["sharing"] = self.sharing._replace(lead=lead)
+            blocks = np.diff(self.graph.first_block)
+            vars(same)["sharing"] = self.sharing.timed(
+                lead, blocks, self.kernel_times, self._microsecond
+            )
         return same
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:

@@ -165,6 +165,9 @@ class Rules:
     enter: NDArray[np.floating[Any]] | float = 0.0  # time to become known, one after another
     # The order in which they do; default program order. A window is of program order alone.
     entry: NDArray[np.int64] | None = None
+    # Time that an operation takes to open that has waited for gates or has taken time to enter,
+    # one after another, as they come, beside `launch`.
+    starting: NDArray[np.floating[Any]] | float = 0.0
     # Share of its work after which a block triggers, never before it runs on past its waits.
     trigger: NDArray[np.floating[Any]] | float = 1.0
     # Where there are several turns (number, length), an operation opens only in its own.

@@ -86,7 +86,7 @@ def run_rules(
         room,
         on_sms,
         launches,
-        Events.at_most(n_launches + 2 * (graph.n_blocks + graph.n_operations)),
+        Events.at_most(1 + n_launches + 2 * (graph.n_blocks + graph.n_operations)),
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
     stuck = np.flatnonzero(end[: program.n_blocks] < 0)
@@ -156,6 +156,16 @@ class Placed(NamedTuple):
     gpcs: NDArray[np.int64]  # the first SM of each GPC, and the end
     sms: int
     longer: NDArray[np.float64]  # how many times as long each block takes
+
+    @property
+    def sparing(self) -> int:
+        """How large clusters are, at least, that find no place in some GPC; 0 if there are none.
+
+        When they have just begun, blocks of other kernels go there first, as many as find room.
+        """
+        large = self.cluster[self.cluster > np.diff(self.gpcs).min()]
+        counts = self.sharing is not None and self.sharing.cluster_start > 0
+        return int(large.min()) if counts and len(large) else 0
 
     @property
     def carve_outs(self) -> CarveOuts | None:

@@ -12,6 +12,7 @@ from depgraph.schedule.events_jit import (
     ENTERED,
     OPENED,
     PREPARED,
+    TAKEN_BACK,
     TRIGGERED,
     add_event,
     event_of,
@@ -28,6 +29,7 @@ from depgraph.schedule.launching_jit import (
 )
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.sms_jit import (
+    is_sparing,
     next_class,
     next_on_sms,
     prepare_on_shared_sm,
@@ -35,6 +37,7 @@ from depgraph.schedule.sms_jit import (
     roomiest,
     roomiest_gpc,
     roomiest_of_gpc,
+    roomiest_spared,
     start_on_shared_sm,
     take,
 )
@@ -46,13 +49,14 @@ from depgraph.schedule.waits_jit import (
     fire_gates,
     let_open,
     open_operations,
-    pass_gate,
+    pass_in_turn,
     release,
     wake,
 )
 from depgraph.system.compiled import compiled_if_large, compiled_on_records, compiled_within
 
 _NOBODY = np.int64(-1)
+_NONE = np.int64(0)
 # One type of number, so that what takes one is compiled once.
 _ALL_ENDED = np.int64(ALL_ENDED)
 _ALL_PLACED = np.int64(ALL_PLACED)
@@ -125,7 +129,7 @@ def event_schedule(
             if run.opening >= 0:
                 open_operations(run, operations, blocks, events)
             _queue_ready(run, operations, blocks, stages, room, waiting)
-            _place(run, operations, gates, blocks, room, waiting, sharing, launches)
+            _place(run, operations, gates, blocks, room, waiting, sharing, launches, events)
             is_settled = run.opening < 0
             is_timed = False
             continue
@@ -153,12 +157,14 @@ def event_schedule(
             let_open(run, operations, number)
         elif kind == ENTERED:
             run.is_entering = False
-            pass_gate(run, operations, number)
+            pass_in_turn(run, operations, number)
         elif kind == TRIGGERED:
             k = np.int64(blocks.operation[number])
             operations[k].untriggered -= 1
             if operations[k].untriggered == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
+        elif kind == TAKEN_BACK:
+            run.is_taking_back = False
         elif kind == PREPARED:
             blocks.state[number] = PLACED
             release(run, operations[blocks.operation[number]], blocks, number)
@@ -208,28 +214,36 @@ def _queue_ready(run, operations, blocks, stages, room, waiting):
 
 
 @compiled_within
-def _place(run, operations, gates, blocks, room, waiting, sharing, launches):
+def _place(run, operations, gates, blocks, room, waiting, sharing, launches, events):
     """Place blocks, best first, until none fits or an operation opens."""
     while run.opening < 0:
         c = next_class(run, room, waiting)
         if c < 0:
             break
         own = room.classes[c]
+        if not _goes_out(run, operations, blocks, waiting, own, events):
+            break
         gpc = roomiest_gpc(run, room, c)[0] if own.cluster > 1 else _NOBODY
         for _ in range(own.cluster):
             rank = pop_rank(waiting.ranks, own.first_rank, own.n_ranks)
             own.n_ranks -= 1
             block = np.int64(waiting.block_of_rank[rank])
             k = np.int64(blocks.operation[block])
-            if own.cluster == 1:
-                sm = roomiest(room.tree, room.need, c)
-            else:
+            sm = _NOBODY
+            if own.cluster > 1:
                 sm = roomiest_of_gpc(run, room, c, gpc)
+            elif run.now <= run.spared_until:
+                sm = roomiest_spared(run, room, c)
+            if sm < 0:
+                sm = roomiest(room.tree, room.need, c)
             take(run, room, sm, c, np.int64(1))
             blocks.start[block] = run.now
             blocks.sm[block] = sm
             blocks.state[block] = PLACED
             operation = operations[k]
+            is_first = operation.unplaced == operation.end_block - operation.first_block
+            if is_first and is_sparing(run, own):
+                run.spared_until = run.now + run.spared_for
             release(run, operation, blocks, block)
             if operation.preamble > 0 and blocks.state[block] == PLACED:
                 prepare_on_shared_sm(run, sharing, operations, blocks, block)
@@ -238,6 +252,23 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches):
                 fire_gates(run, operations, gates, blocks, k, _ALL_PLACED)
                 if launches is not None and k >= run.first_child:
                     leave_queue(run, launches, operations, blocks, waiting, k)
+
+
+@compiled_within
+def _goes_out(run, operations, blocks, waiting, own, events):
+    """Let blocks of a class go out, unless those of a kernel placed before may not be back yet."""
+    if run.take_back == 0 or not (run.has_carve_outs and own.takes_room):
+        return True
+    k = np.int64(blocks.operation[waiting.block_of_rank[waiting.ranks[own.first_rank]]])
+    is_early = k != run.last_placed and run.now < run.taken_back
+    if is_early and operations[run.last_placed].running > 0:
+        if not run.is_taking_back:
+            run.is_taking_back = True
+            add_event(run, events, run.taken_back, TAKEN_BACK, _NONE)
+        return False
+    run.last_placed = k
+    run.taken_back = max(run.taken_back, run.now) + run.take_back * own.cluster
+    return True
 
 
 @compiled_within

@@ -201,6 +201,28 @@ def roomiest_of_gpc(run, room, c, gpc):
 
 
 @compiled_helper
+def is_sparing(run, own):
+    """Tell whether blocks of a class stand in clusters that leave SMs to others."""
+    return 0 < run.sparing <= own.cluster
+
+
+@compiled_helper
+def roomiest_spared(run, room, c):
+    """Return the lowest SM that could host most blocks of class `c` where such clusters find none.
+
+    -1 if all of these SMs are full: GPCs that are smaller than a cluster.
+    """
+    most, roomiest = np.int64(0), np.int64(-1)
+    for gpc in range(len(room.gpcs) - 1):
+        if room.gpcs[gpc + 1] - room.gpcs[gpc] < run.sparing:
+            sm = roomiest_of_gpc(run, room, c, gpc)
+            hosts = _hosts(run, room, sm, c)
+            if hosts > most:
+                most, roomiest = hosts, sm
+    return roomiest
+
+
+@compiled_helper
 def roomiest(tree, need, c):
     """Return the lowest SM that could host most blocks of class `c`; there must be one."""
     if need.shape[1] > 1:

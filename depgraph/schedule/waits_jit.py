@@ -53,9 +53,17 @@ RUN = np.dtype(
         ("has_sides", np.bool_),  # whether computation and communication slow each other
         ("slowdown", np.float64),  # blocks of an SM run at 1 / (1 + slowdown * load)
         ("first_child", np.int64),  # operations from this on are child kernels
+        ("take_back", np.float64),  # time that taking back a block takes; 0: none
+        ("taken_back", np.float64),  # no sooner are SMs empty that `last_placed` took
+        ("last_placed", np.int64),  # the operation of the last block that was placed
+        ("is_taking_back", np.bool_),  # whether others wait for that
+        ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
+        ("spared_for", np.float64),  # time for which they do, once they are placed
+        ("spared_until", np.float64),
         # Operations
         ("entered", np.int64),  # or entering
         ("is_entering", np.bool_),
+        ("turn_free", np.float64),  # when the last one that opens is through with that
         ("oldest", np.int64),  # the first that has not ended
         ("ended", np.int64),  # how many have
         # Lists: -1 ends each
@@ -81,6 +89,8 @@ OPERATION = np.dtype(
         ("waits_for_all", np.bool_),  # it opens only when all before it have ended
         ("launch", np.float64),  # time between the last gate's opening and its own
         ("enter", np.float64),  # time to enter, one operation after another
+        ("starting", np.float64),  # time that its opening takes, one after another
+        ("turn_comes", np.float64),  # its opening begins no earlier
         ("gates_left", np.int64),  # that keep it from opening, entering among them
         ("holds_left", np.int64),  # gates that hold its blocks in their places
         ("trigger", np.float64),  # share of its work after which a block triggers; 1 is its end
@@ -171,6 +181,11 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         in_order=rules.in_order,
         last=program.n_operations,
         first_child=program.n_operations,
+        sparing=placed.sparing,
+        spared_for=0.0 if sharing is None else sharing.cluster_start,
+        spared_until=-1.0,
+        take_back=0.0 if sharing is None else sharing.take_back,
+        last_placed=-1,
         turns=rules.turns[0],
         turn_length=rules.turns[1],
         strict=rules.strict,
@@ -217,6 +232,7 @@ def operations_of(rules: Rules, graph: BlockGraph, last: int) -> NDArray[np.void
         waits_for_all=waits_for_all,
         launch=rules.launch,
         enter=rules.enter,
+        starting=rules.starting,
         gates_left=gates_left,
         holds_left=np.bincount(gates.target[gates.holds], minlength=n),
         trigger=rules.trigger,
@@ -340,6 +356,16 @@ def pass_gate(run, operations, k):
 
 
 @compiled_helper
+def pass_in_turn(run, operations, k):
+    """Count one gate less; the last one opens the operation, if that takes time in its turn."""
+    operation = operations[k]
+    if operation.starting > 0 and operation.gates_left == 1:
+        operation.turn_comes = max(run.now + operation.launch, run.turn_free)
+        run.turn_free = operation.turn_comes + operation.starting
+    pass_gate(run, operations, k)
+
+
+@compiled_helper
 def let_open(run, operations, k):
     """Have an operation looked at that may open; the last one comes first."""
     operations[k].next = run.opening
@@ -355,7 +381,7 @@ def open_operations(run, operations, blocks, events):
         run.opening = operation.next
         opens = run.now
         if not operation.is_open:
-            opens += operation.launch
+            opens = max(opens + operation.launch, operation.turn_comes)
             if run.turns > 1:
                 opens = _next_turn(run.turns, run.turn_length, operation.turn, opens)
         operation.is_open = True
@@ -409,7 +435,7 @@ def fire_gates(run, operations, gates, blocks, k, event):
         if gate.event != event:
             continue
         if not gate.holds:
-            pass_gate(run, operations, gate.target)
+            pass_in_turn(run, operations, gate.target)
             continue
         target = operations[gate.target]
         target.holds_left -= 1

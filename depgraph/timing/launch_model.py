@@ -22,7 +22,9 @@ _TIMES = {
     "node": ("graph_node_us", "CUDA graph a node"),
     "path": ("graph_path_us", "on a path"),
     "fork": ("graph_fork_us", "from branch to branch"),
+    "wide": ("graph_wide_us", "more where more than six wait for one"),
     "root": ("graph_root_us", "a further root"),
+    "second": ("graph_second_us", "the second of two roots"),
     "leaf": ("graph_leaf_us", "a further root, for each leaf"),
     "issue": ("graph_issue_us", "of the host, for each root"),
     "graph": ("graph_launch_us", "for launching it"),
@@ -55,13 +57,17 @@ class LaunchModel(NamedTuple):
     # What it takes the host to see that a kernel has ended and to have the next one started, on
     # top of the gap.
     sync: LaunchTime = LaunchTime()
-    # What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
+    # What a CUDA graph needs a node, wherever it stands: its nodes start one after another, each as
+    # soon as what it waits for has ended.
     node: LaunchTime = LaunchTime()
     # What a CUDA graph needs between a node and the next of its branch.
     path: LaunchTime = LaunchTime()
-    fork: LaunchTime = LaunchTime()  # the same between nodes of different branches
+    # The same between nodes of different branches, of several roots.
+    fork: LaunchTime = LaunchTime()
+    wide: LaunchTime = LaunchTime()  # more before each node that waits for one as more than six do
     # What each kernel after the first costs that waits for no other one of its CUDA graph.
     root: LaunchTime = LaunchTime()
+    second: LaunchTime = LaunchTime()  # the same where there are two
     # More for each kernel that no other one waits for: each root waits for all of the graph before.
     leaf: LaunchTime = LaunchTime()
     issue: LaunchTime = LaunchTime()  # what the host needs to launch a CUDA graph, for each root
@@ -148,9 +154,9 @@ def parse_launch(text: str) -> LaunchChoice:
         raise ModelError(f"launch costs {in_short(text)!r}: {_FORM}")
     if len(plain) == _THREE:
         times = {"host": plain[0], "gap": plain[1], "node": plain[2], "path": plain[2],
-                 "fork": plain[2], "root": plain[2]}  # fmt: skip
+                 "fork": plain[2], "root": plain[2], "second": plain[2]}  # fmt: skip
     elif plain:
-        times = {"gap": plain[0], "path": plain[0], "fork": plain[0]}
+        times = dict.fromkeys(("gap", "path", "fork"), plain[0])
     return LaunchChoice(base or NONE, times)
 
 

@@ -29,7 +29,7 @@ H100 = load_gpu("H100 SXM")
 PART = replace(H100, sms=SMS)
 CLASSES = tuple(name for name in CONSTANTS if name.startswith("contention_"))
 LAUNCHES = (
-    "graph_path_us", "graph_path_share", "graph_root_us", "graph_leaf_us", "graph_fork_us",
+    "graph_path_us", "graph_path_share", "graph_root_us", "graph_leaf_us",
     "stream_kernel_us", "stream_turn_us", "stream_event_us",
 )  # fmt: skip
 PACKAGED = "validation/measured/h100.json.xz"

@@ -199,7 +199,7 @@ def small_disk(tmp_path):
     ("words", "named"),
     [
         ([], "out: no space is left on the disk"),
-        (["--resume"], "out.partial: no space is left on the disk"),
+        (["--resume"], ": no space is left on the disk"),
         (["--memory-limit", "64MiB"], ": no space is left on the disk"),
     ],
     ids=["store", "resume", "scratch"],

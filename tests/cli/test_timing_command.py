@@ -256,7 +256,7 @@ def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
         (("--launch", "1,2"), "launch costs '1,2': give none, gpu, measured, or HOST,GAP,NODE"),
         (
             ("--launch", "gpu,lunch=2"),
-            "'lunch' is none of host, gap, sync, node, path, fork, root, leaf, issue, graph,",
+            "'lunch' is none of host, gap, sync, node, path, fork, wide, root, second, leaf, issue",
         ),
         (("--launch", "gpu,host=nan"), "'nan' is not a time from 0"),
         (("--launch", "1e999"), "'1e999' is not a time from 0"),

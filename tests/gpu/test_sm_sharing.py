@@ -20,6 +20,7 @@ ATTENTION, ROWS = H100.contention_attention, H100.contention_rows
         ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>", PRODUCT),
         ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_tensor16x8x8", USUAL),
         ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw", CONVOLUTION),
+        ("void gemmSN_TN_kernel<float, 128>(cublasGemmSmallNParams<float>)", ROWS),
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>", ROWS),
         ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", USUAL),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor>", USUAL),

@@ -75,16 +75,41 @@ def test_a_cuda_graph_beats_serial_where_the_host_is_the_limit():
     assert makespan("dataflow", program, launches=model) == 10 * 39 + 2 + 1
 
 
-def test_a_fork_of_a_cuda_graph_takes_longer_than_a_path():
+def test_a_fork_of_a_cuda_graph_with_several_roots_takes_longer_than_a_path():
     graph = graph_of([1, 1, 1], [((0, 0), (1, 0)), ((0, 0), (2, 0))])
-    model = launches_of(path=1, fork=1.5)
-    assert makespan("cuda-graph", program_of(graph, [1, 1, 1], 2), launches=model) == 3.5
+    model = launches_of(path=1, fork=2.5)
+    assert makespan("cuda-graph", program_of(graph, [1, 1, 1], 2), launches=model) == 3
+    # Out of one of several roots it takes longer.
+    graph = graph_of([1, 1, 1, 1], [((0, 0), (1, 0)), ((0, 0), (2, 0))])
+    assert makespan("cuda-graph", program_of(graph, [1] * 4, 3), launches=model) == 4.5
 
 
 def test_nodes_of_a_cuda_graph_start_one_after_another():
     graph = graph_of([1] * 8, [])
     model = launches_of(node=0.25, graph=8)
     assert makespan("cuda-graph", program_of(graph, [1] * 8, 8), launches=model) == 8 + 2 + 1
+    # They do once what they wait for has ended, however late they were launched.
+    graph = graph_of([1] * 5, [((0, 0), (1 + i, 0)) for i in range(4)])
+    model = launches_of(node=0.25)
+    assert makespan("cuda-graph", program_of(graph, [3] + [1] * 4, 4), launches=model) == 5
+
+
+def test_more_than_six_that_wait_for_a_node_start_late_if_for_none_after_it():
+    def graph(width):
+        return graph_of(
+            [1] * (2 + width), [((i, 0), (2 + j, 0)) for i in (0, 1) for j in range(width)]
+        )
+
+    edges = [((i, 0), (j, 0)) for j in range(9) for i in {0, j - 1} if 0 <= i < j]
+    model = launches_of(wide=0.5)
+    chain = program_of(graph_of([1] * 9, edges), [1] * 9, 9)
+    assert makespan("cuda-graph", chain, launches=model) == 9
+
+    times = [
+        makespan("cuda-graph", program_of(graph(w), [1] * (2 + w), 9), launches=model)
+        for w in (6, 7)
+    ]
+    assert times == [2, 2.5]
 
 
 def on_streams(sizes, durations, streams, edges=()):

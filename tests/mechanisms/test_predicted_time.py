@@ -108,16 +108,23 @@ def test_short_kernels_hide_the_path_to_them(time, path):
     assert predicted_time(CudaGraph(), scenario).time == pytest.approx(3 * time + 2 * path)
 
 
-def test_an_edge_costs_more_from_branch_to_branch():
+@pytest.mark.parametrize(("roots", "more"), [(1, 0), (2, 2)])
+def test_an_edge_costs_more_from_branch_to_branch_of_several_roots(roots, more):
     # 0 before 1 and 2, both before 3: one of each pair goes on in its branch.
     edges = [((0, 0), (1, 0)), ((0, 0), (2, 0)), ((1, 0), (3, 0)), ((2, 0), (3, 0))]
-    scenario = program([1] * 4, edges, np.full(4, 10.0))
+    sizes = [1] * (3 + roots)
+    scenario = program(sizes, edges, np.full(len(sizes), 10.0))
     plain = predicted_time(CudaGraph(), scenario).time
-    dear = program([1] * 4, edges, np.full(4, 10.0), "none,fork=2")
-    assert predicted_time(CudaGraph(), dear).time == pytest.approx(plain + 2)
+    dear = program(sizes, edges, np.full(len(sizes), 10.0), "none,fork=2")
+    assert predicted_time(CudaGraph(), dear).time == pytest.approx(plain + more)
 
 
-@pytest.mark.parametrize(("roots", "leaves"), [(2, 2), (3, 1), (4, 4)])
+def test_the_second_of_two_roots_comes_a_time_of_its_own_later():
+    scenario = program([1, 1], [], np.full(2, 50.0), "none,root=1,leaf=0.5,second=0.25")
+    assert predicted_time(CudaGraph(), scenario).time == 50.25
+
+
+@pytest.mark.parametrize(("roots", "leaves"), [(3, 2), (3, 1), (4, 4)])
 def test_each_root_waits_for_all_leaves_of_the_replay_before(roots, leaves):
     # The leaves wait for the last root alone, all else runs beside it.
     own = max(leaves - roots + 1, 1)

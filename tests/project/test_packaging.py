@@ -19,6 +19,7 @@ NOT_IN_THE_WHEEL = (
     "samples/validation/forks.cu",
     "samples/validation/README.md", "samples/suite/README.md", "samples/suite/hints.csv.xz",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-forks",
+    "samples/validation/measured/h100-nodes", "samples/validation/measured/h100-placement",
     "samples/validation/measured/h100-hardware",
     "samples/validation/measured/h100-pdl", "samples/validation/measured/h100-unseen",
     "samples/validation/measured/h100-later", "samples/validation/measured/h100-fresh",

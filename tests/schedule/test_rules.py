@@ -17,6 +17,7 @@ from depgraph.schedule.policy import (
     ALL_PLACED,
     ALL_TRIGGERED,
     HOLDS,
+    IGNORED,
     PLACES,
     Gates,
     Places,
@@ -106,6 +107,39 @@ def test_any_rules_give_the_schedule_of_the_slow_twin(data):
     assert fast.start.tolist() == start
     assert fast.end.tolist() == end
     assert fast.sm.tolist() == sm
+
+
+@given(st.data())
+def test_operations_that_start_in_turn_give_the_schedule_of_the_slow_twin(data):
+    program = data.draw(programs())
+    n = program.graph.n_operations
+    pairs = [(a, b) for b in range(n) for a in range(b)]
+    ends = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    times = st.lists(st.integers(0, 3), min_size=n, max_size=n).map(lambda t: np.array(t, float))
+    rules = Rules(
+        joins=IGNORED,
+        gates=Gates.between(*np.array(ends, np.int32).reshape(-1, 2).T, ALL_ENDED),
+        starting=data.draw(times),
+        launch=data.draw(times),
+        enter=data.draw(times),
+        entry=data.draw(st.permutations(range(n)).map(np.array)),
+    )
+    fast = run_rules(
+        "turns", rules, program.graph, program.durations, program.resources, program.sms
+    )
+    start, end, _ = naive_schedule.run_rules(
+        rules, program.graph, program.durations, program.resources, program.sms
+    )
+    assert fast.start.tolist() == start
+    assert fast.end.tolist() == end
+
+
+def test_what_waits_for_one_operation_starts_in_turn():
+    graph = graph_of([1, 1, 1, 1], [])
+    gates = Gates.between([0, 0, 0], [3, 1, 2])
+    rules = Rules(gates=gates, launch=np.array([0, 1, 1, 1]), starting=0.5)
+    found = run_rules("turns", rules, graph, np.ones(4), resources_of([8], np.ones((4, 1), int)), 1)
+    assert found.start.tolist() == [0.0, 2.5, 3.0, 2.0]
 
 
 @given(programs(), st.integers(1, 3))

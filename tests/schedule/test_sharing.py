@@ -57,7 +57,8 @@ def sharings(draw, program):
         side = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
         beside = draw(st.sampled_from([(0.5, 0.0), (0.2, 0.7)]))
     slowdown = draw(st.sampled_from([0.3, 1.0]))
-    return SmSharing(slowdown, load, 0.0, 0.0, carve_outs, side, beside)
+    take_back = draw(st.sampled_from([0.0, 0.0711, 0.913]))
+    return SmSharing(slowdown, load, 0.0, 0.0, carve_outs, side, beside, take_back=take_back)
 
 
 @given(st.data())
@@ -121,6 +122,33 @@ def test_what_a_block_does_in_its_place_slows_those_that_it_waits_for():
         rules = Rules(gates=gates)
         found = run_rules("early", rules, graph, work, shares_of(graph, 2), 1, sharing=sharing)
         assert found.end.tolist() == ends
+
+
+@pytest.mark.parametrize(
+    ("least", "take_back", "start"),
+    [(2, 0.5, 1.5), (2, 5.0, 3.0), (1, 0.0, 0.0)],
+    ids=["taken back one by one", "no longer than the kernel runs", "at once"],
+)
+def test_blocks_of_another_kernel_wait_until_those_before_are_taken_back(least, take_back, start):
+    graph = graph_of([3, 2], [])
+    resources = resources_of([1, 1, 1, 2], [[0, 0, 0, 1]] * 2)
+    cuts = CarveOuts(3, np.array([1, least]), np.array([1, 2]))
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cuts, take_back=take_back)
+    found = run(graph, np.full(5, 2.0), resources, 8, sharing)
+    assert found.start.tolist() == [0, 0, 0, start, start]
+
+
+def test_blocks_behind_large_clusters_go_where_none_of_these_can_stand():
+    """On an H100 a cluster of four fits in no GPC of two: in the last eight SMs."""
+    graph = graph_of([8, 12], [])
+    outside = set(range(124, 132))
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cluster_start=1.0)
+    for cluster, late, expected in ((4, 0.0, True), (8, 0.9, True), (4, 1.1, False), (2, 0, False)):
+        rules = whole_kernels(graph, cluster=np.array([cluster, 1]), launch=np.array([0, late]))
+        found = run_rules(
+            "beside", rules, graph, np.full(20, 5.0), shares_of(graph, 1), 132, sharing=sharing
+        )
+        assert (set(found.sm[8:].tolist()) > outside) is expected
 
 
 def test_two_blocks_on_one_sm_take_longer_than_one():

@@ -55,6 +55,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     cluster = np.broadcast_to(rules.cluster, k)
     gpcs = gpcs_of(resources.gpu, sms)
     enter = np.broadcast_to(rules.enter, k)
+    starting = np.broadcast_to(rules.starting, k)
     entry = range(k) if rules.entry is None else rules.entry.tolist()
     waits_all = np.broadcast_to(rules.waits_for_all, k)
     gates = [
@@ -74,7 +75,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         n_sms, sms = sms, sms + 1
     free = [np.array(capacity) for _ in range(sms)]
     entered, opens_at = {}, {}
-    next_op, busy_until = 0, 0.0
+    next_op, busy_until, starts_free = 0, 0.0, 0.0
     placed_at, ended_at = {}, {}
     now = 0.0
 
@@ -83,6 +84,13 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
             times = [triggers[b] for b in blocks[op]]
             return None if None in times or max(times) > now else max(times)
         return (placed_at if event == ALL_PLACED else ended_at).get(op)
+
+    def last_gate(op):
+        """Return what comes last of what happens now and lets an operation open, to sort by."""
+        if entered.get(op) == now and enter[op] > 0:
+            return 2, op, 0
+        own = [(s, g, e) for g, (s, t, e, h, _) in enumerate(gates) if t == op and not h]
+        return max(((1, s, g) for s, g, e in own if event_time(s, e) == now), default=(0, op, 0))
 
     def next_turn(op, time):
         turns, length = rules.turns
@@ -159,7 +167,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 entered[entry[next_op]] = busy_until
                 next_op += 1
                 changed = True
-            for op in range(k):
+            for op in sorted(range(k), key=last_gate):
                 if op in opens_at or entered.get(op, math.inf) > now:
                     continue
                 if waits_all[op] and any(o not in ended_at for o in range(op)):
@@ -167,7 +175,11 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 if all(
                     event_time(s, e) is not None for s, t, e, h, _ in gates if t == op and not h
                 ):
-                    opens_at[op] = next_turn(op, now + launch[op])
+                    begin = now + launch[op]
+                    if starting[op] and last_gate(op)[0] > 0:
+                        begin = max(begin, starts_free)
+                        starts_free = begin + starting[op]
+                    opens_at[op] = next_turn(op, begin)
                     changed = True
             # Place blocks, best first.
             stuck = []

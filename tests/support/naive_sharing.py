@@ -22,7 +22,8 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     carve_out = [None] * sms
     paused = durations if ahead is None else np.maximum(durations - ahead[kernel], 0.0)
     unplaced = list(range(len(durations)))
-    now = 0.0
+    now = taken_back = 0.0  # no sooner are SMs empty that the last kernel placed took
+    last = None  # that kernel
 
     def hosts(sm, k):
         if (free[sm] < need[k]).any():
@@ -57,6 +58,7 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
         return times * (1 + sharing.beside[here] * (1 - here in sides))
 
     while True:
+        waits = False  # for SMs to be taken back from the last one
         while True:
             ready = [
                 b for b in unplaced
@@ -68,6 +70,14 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             found = [hosts(sm, k) for sm in range(sms)]
             if max(found) == 0:
                 break
+            cuts = sharing.carve_outs
+            waits = (
+                sharing.take_back > 0 and cuts is not None and last not in {None, k}
+                and now < taken_back and not over([last], end)
+            )  # fmt: skip
+            if waits:
+                break
+            last, taken_back = k, max(taken_back, now) + sharing.take_back
             sm = int(np.argmax(found))
             if carve_out[sm] is None and sharing.carve_outs is not None:
                 carve_out[sm] = sharing.carve_outs.chosen[k]
@@ -80,9 +90,11 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             for sm in range(sms)
             for block, left in left_to_do(sm).items()
         ]
-        if not ends:
+        if not ends and not waits:
             return start, end, sm_of
-        then, sm, block = min(ends)
+        then, sm, block = min(ends, default=(np.inf, None, None))
+        if waits and taken_back <= then:
+            then, block = taken_back, None
         for other in range(sms):
             rate = 1 / slowed(other)
             at_work = left_to_do(other)
@@ -90,6 +102,8 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
                 b: left - (then - now) * rate * (b in at_work) for b, left in running[other].items()
             }
         now = then
+        if block is None:
+            continue
         if not over(waits_for[kernel[block]], end):
             running[sm][block] = paused[block]
             continue
