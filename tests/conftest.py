@@ -75,12 +75,19 @@ def pytest_collection_modifyitems(items):
             item.add_marker(not_compiled)
 
 
+@hypothesis.settings(max_examples=1, database=None)
+@hypothesis.given(hypothesis.strategies.none())
+def _make_one_example(_):
+    """Have hypothesis register its source of chance, which it asks the collector about."""
+
+
 def pytest_collection_finish():
     """Keep the collector of garbage from what was imported: a tenth of the time of all tests.
 
     But beside PyTorch, whose functions are guarded by what the collector says refers to them.
     """
     if "torch" not in sys.modules:
+        _make_one_example()
         gc.collect()
         gc.freeze()
 
