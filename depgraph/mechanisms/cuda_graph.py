@@ -184,7 +184,8 @@ def graph_rules(
     # memset, waits for the launch of the graph.
     roots = _without(program, target)
     roots = roots[np.argsort(place[roots], kind="stable")]
-    others = np.setdiff1d(np.arange(len(latency)), roots)
+    others = np.ones(len(latency), np.bool_)
+    others[roots] = False
     leaves = min(len(_without(program, source)), _MOST_LEAVES)
     enter = np.zeros(len(latency))
     root = model.root.value + model.leaf.value * leaves
@@ -192,7 +193,7 @@ def graph_rules(
         root = model.second.value
     enter[roots] = max(root, model.node.value)
     enter[roots[:1]] = model.node.value
-    entry = np.concatenate([others, roots])
+    entry = np.concatenate([np.flatnonzero(others), roots])
     enter[entry[:1]] += model.graph.value
     by_place = np.argsort(place[target], kind="stable")
     gates = Gates.between(source[by_place], target[by_place], ALL_ENDED)
