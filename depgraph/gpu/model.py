@@ -151,8 +151,7 @@ CONSTANTS = (
     "contention_rows", "block_spread", "kernel_lead_us", "blocks_per_us", "cluster_start_us",
     "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_wide_us",
     "graph_root_us", "graph_second_us", "graph_leaf_us", "graph_issue_us", "graph_launch_us",
-    "graph_memory_us",
-    "stream_kernel_us", "stream_turn_us", "stream_event_us",
+    "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
 )  # fmt: skip
 """Predictions rest on them; they are fitted to measurements."""
 

@@ -91,7 +91,9 @@ def predicted_time(
         ways = max(ways, least, key=lambda times: _likely(times, spreads))
         if isinstance(mechanism, CudaGraph):
             ways = [*ways, *_replays_on_idle_gpu(mechanism, launched, min(free))]
-    return Predicted(_likely(ways, spreads), min(ways), max(ways), _likely(free, spreads))
+    # Nor is it longer if launches cost nothing, which leave kernels time to find other SMs.
+    time = _likely(ways, spreads)
+    return Predicted(time, min(ways), max(ways), min(time, _likely(free, spreads)))
 
 
 def _likely(times: list[float], spreads: int) -> float:

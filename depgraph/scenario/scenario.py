@@ -390,7 +390,7 @@ class Scenario(ScenarioFacts):
 
     def on_any_sm(self) -> Scenario:
         """Return the same where any two kernels may share an SM, and none is led to some."""
-        if self.sharing is None or not self._is_particular:
+        if self.sharing is None or not self._keeps_blocks_off:
             return self
         _ = self._work_of_blocks  # of kernels that may share none
         same = self.sharing._replace(carve_outs=None, cluster_start=0.0)
@@ -419,8 +419,8 @@ class Scenario(ScenarioFacts):
         return self.sharing is not None and not math.isinf(self.sms)
 
     @property
-    def _is_particular(self) -> bool:
-        """Whether some kernels could share no SM, or lead others to some."""
+    def _keeps_blocks_off(self) -> bool:
+        """Whether some kernels keep blocks of others off SMs that have room."""
         sharing = self.sharing
         cuts = None if sharing is None else sharing.carve_outs
         apart = cuts is not None and cuts.keep_apart(self.is_kernel)

@@ -119,6 +119,20 @@ def test_an_edge_costs_more_from_branch_to_branch_of_several_roots(roots, more):
     assert predicted_time(CudaGraph(), dear).time == pytest.approx(plain + more)
 
 
+def test_free_launches_make_no_program_slower():
+    # All at once, blocks of the convolution go where no cluster of the product can stand.
+    kernels = [
+        MeasuredKernel("nvjet_sm90_tst_64x24_64x16_2x4_h_bz_NNT", (8, 6, 1), (384, 1, 1), 168,
+                       197076, 5.2),
+        MeasuredKernel("fprop", (2, 49, 1), (64, 1, 1), 92, 6528, 15.7),
+    ]  # fmt: skip
+    pair = MeasuredProgram("pair", "pair", 0, kernels, [], 23, 20).scenario(
+        load_gpu("h200"), "full"
+    )
+    found = predicted_time(CudaGraph(), pair)
+    assert found.free <= found.time < found.high
+
+
 def test_the_second_of_two_roots_comes_a_time_of_its_own_later():
     scenario = program([1, 1], [], np.full(2, 50.0), "none,root=1,leaf=0.5,second=0.25")
     assert predicted_time(CudaGraph(), scenario).time == 50.25
