@@ -100,7 +100,7 @@ def first_line(conclusion: Conclusion) -> str:
 
 def _predicted(time: PredictedTime) -> str:
     if time.low_us is None or time.high_us is None:
-        return show_time(time.us)
+        return f"{show_time(time.us)} (not validated)"
     low, high = show_time(time.low_us), show_time(time.high_us)
     if low.split()[1] == high.split()[1]:
         low = low.split()[0]

@@ -29,6 +29,15 @@ def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
 
 
 @pytest.mark.jit_only
+def test_times_on_a_gpu_that_nothing_was_measured_on_are_not_validated(
+    program, sample_store, timing
+):
+    words = ["bound", sample_store.path, "--timing", timing, "--gpu", "a100"]
+    first = " ".join(program(*words).out.split())
+    assert "55.4 us (not validated) as a CUDA graph; 44.7 us (not validated) with" in first
+
+
+@pytest.mark.jit_only
 def test_no_range_goes_below_what_any_schedule_needs(program, sample_store, timing):
     words = [
         "bound",
