@@ -165,13 +165,16 @@ def the_defaults_by_name_of_a_function():
     return lambda x: scaled(x) + 1, lambda: scaled.__kwdefaults__.update(gain=5.0)
 
 
-@case
 def a_property_that_is_made_anew():
     class Kept:
         gain = property(lambda _: 2.0)
 
     made = Kept()
     return lambda x: x * made.gain, lambda: vars(Kept)["gain"].__init__(lambda _: 5.0)
+
+
+if sys.version_info < (3, 12):  # later ones go on calling the getter that they have once found
+    case(a_property_that_is_made_anew)
 
 
 @case
