@@ -38,12 +38,6 @@ _IN_ONE_CALL = 30_000
 _BYTES_IN_ONE_CALL = 16_000
 # The same where the arguments hold all that is written as well.
 _IN_PLACE = 60_000
-# Seconds that all functions together are interpreted before what an earlier run compiled is loaded
-# instead, and one function where others are loaded: about as long as loading takes; and how much
-# smaller the arguments of one call must be.
-_SECONDS_BEFORE_LOADING = 0.03
-_SECONDS_BEFORE_LOADING_MORE = 0.002
-_SHARE_WHERE_KEPT = 0.1
 # Seconds that a run interprets one function before it compiles it, which takes up to five.
 _SECONDS_BEFORE_COMPILING = 0.5
 # Numba's own variable. Without compilation nothing need stand between a function and its callers.
@@ -230,30 +224,42 @@ class CompiledFunction:
         self._most_elements = most_elements
         self._options = options
         self._seconds_interpreted = 0.0
-        self._code: dict[Any, Callable[..., Any]] = {}  # for the types of arguments
+        # For the types of arguments; None where no earlier run has left any.
+        self._code: dict[Any, Callable[..., Any] | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
         if _interpreter.is_running:
             return self.py_func(*arguments)
-        if self._otherwise is not None and self._is_interpreted(arguments):
+        from depgraph.system.machine_code import types_of
+
+        types = tuple(map(types_of, arguments))
+        code = self._load(types)
+        if code is None and self._otherwise is not None and self._is_interpreted(arguments):
             return self._interpret(self._otherwise, arguments)
-        return self.code_for(arguments)(*arguments)
+        return (code or self._compile(types, arguments))(*arguments)
 
     def code_for(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """Return what runs the function on such arguments: loaded, or compiled now."""
         from depgraph.system.machine_code import types_of
 
         types = tuple(map(types_of, arguments))
-        code = self._code.get(types)
-        if code is None:
-            with _one_at_a_time:  # a second thread would compile everything once more
+        return self._load(types) or self._compile(types, arguments)
+
+    def _load(self, types: Any) -> Callable[..., Any] | None:
+        """Return what this run or an earlier one has made for some types of arguments."""
+        if types not in self._code:
+            with _one_at_a_time:
                 kept = (place.load(types) for place in self._places())
-                code = self._code.get(types) or next(filter(None, kept), None)
-                self._code[types] = code = code or self._compile(types, arguments)
-        return code
+                self._code[types] = self._code.get(types) or next(filter(None, kept), None)
+        return self._code[types]
 
     def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        with _one_at_a_time:  # a second thread would compile everything once more
+            code = self._code[types] = self._code.get(types) or self._made_for(types, arguments)
+        return code
+
+    def _made_for(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from depgraph.system.machine_code import NotPortableError, of_numba
 
         if self._kept is not None:
@@ -267,19 +273,12 @@ class CompiledFunction:
         return made
 
     def _is_interpreted(self, arguments: tuple[Any, ...]) -> bool:
-        """Tell whether that takes less time than loading, or compiling, what would be faster."""
-        if self._code or _Interpreter.is_off:
-            return False
-        size = self.size_of(arguments)
-        if size > self._most_elements:
-            return False
-        if not self.is_kept:
-            return self._seconds_interpreted < _SECONDS_BEFORE_COMPILING
-        if "llvmlite" in sys.modules and self._seconds_interpreted >= _SECONDS_BEFORE_LOADING_MORE:
-            return False
-        if _Interpreter.seconds >= _SECONDS_BEFORE_LOADING:
-            return False
-        return size <= self._most_elements * _SHARE_WHERE_KEPT
+        """Tell whether that takes less time than compiling what would be faster."""
+        return (
+            not _Interpreter.is_off
+            and self._seconds_interpreted < _SECONDS_BEFORE_COMPILING
+            and self.size_of(arguments) <= self._most_elements
+        )
 
     def _interpret(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         import numpy as np
@@ -291,9 +290,7 @@ class CompiledFunction:
                 return function(*arguments)
         finally:
             _interpreter.is_running = False
-            seconds = time.thread_time() - began
-            _Interpreter.seconds += seconds
-            self._seconds_interpreted += seconds
+            self._seconds_interpreted += time.thread_time() - began
 
     @cached_property
     def _uncallable(self) -> Any:
@@ -469,7 +466,6 @@ class _Interpreter(threading.local):
 
     is_running = False  # in this thread: what is called now is part of an interpreted function
     is_off = False  # of the class: nothing is to be interpreted
-    seconds = 0.0  # of the class: how long all threads have interpreted
 
 
 _interpreter = _Interpreter()

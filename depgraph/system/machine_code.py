@@ -29,6 +29,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.ownership import read_ours
+from depgraph.system import linking
+from depgraph.system.linking import (
+    Linked,
+    NotLinkableError,
+    address_in_libc,
+    link,
+    load,
+    names_outside,
+)
 
 if TYPE_CHECKING:
     Described = Any  # of a result: how it lies in memory, as lists and texts for JSON
@@ -92,10 +101,6 @@ define void @NRT_MemInfo_call_dtor(i64 %info) {
 }
 """
 _OPAQUE_POINTERS = 17  # from this version on LLVM knows no others
-# A row of the symbols of ELF-64: System V Application Binary Interface, "Symbol Table".
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("kind", "<u2"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
 _ALLOCATES = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
 
 
@@ -250,14 +255,12 @@ class MachineCode:
     def __init__(self, about: dict[str, Any], code: bytes) -> None:
         self.about = about
         self.code = code
-        self._engine = _engine()
-        if about["allocates"]:
-            _add_object(self._engine, _memory())
-        _add_object(self._engine, code)
-        self._engine.finalize_object()
+        linked = about["linked"]
+        loaded = load(Linked(code, *linked)) if linked else _by_llvm(about, code)
+        self._held, address = loaded  # the code is there as long as this object
         words: Any = [_WORDS[word] for word in ("*", "*", *about["words"])]
         call: Any = ctypes.CFUNCTYPE(ctypes.c_int32, *words)
-        self._call = call(self._engine.get_function_address(about["name"]))
+        self._call = call(address)
         self._result_type = _result_type(about["result"])
 
     def __call__(self, *arguments: Any) -> Any:
@@ -287,7 +290,10 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
     words = ["*" if str(word).endswith("*") else str(word) for word in called.args]
     size = context.get_abi_sizeof(context.get_return_type(returned))
     code = library._get_compiled_object()  # noqa: SLF001
-    outside = _names_outside(code)
+    try:
+        outside = names_outside(code)
+    except NotLinkableError:
+        raise NotPortableError from None
     from numba.core.runtime import nrtdynmod
 
     is_as_said = (
@@ -295,7 +301,7 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
         and size == ctypes.sizeof(_result_type(result))
         and str(nrtdynmod._meminfo_struct_type) == _MEMORY_FIELDS  # noqa: SLF001
         and not library.has_dynamic_globals
-        and all(name in _ALLOCATES or _is_of_libc(name) for name in outside)
+        and all(name in _ALLOCATES or address_in_libc(name) for name in outside)
     )
     if not is_as_said:
         raise NotPortableError
@@ -305,20 +311,12 @@ def of_numba(dispatcher: Any, arguments: tuple[Any, ...]) -> MachineCode:
         "result": result,
         "allocates": bool(outside & _ALLOCATES),
         "needs": sorted(outside - _ALLOCATES),
+        "linked": None,
     }
+    with suppress(NotLinkableError):
+        codes = [code, _memory()] if about["allocates"] else [code]
+        code, *about["linked"] = link(codes, about["name"])
     return MachineCode(about, code)
-
-
-def _names_outside(code: bytes) -> set[str]:
-    """Return what an object file needs of others: LLVM ends the process where that is not there."""
-    file = _llvm().ObjectFileRef.from_data(code)
-    sections = {section.name(): section.data() for section in file.sections()}
-    try:
-        symbols, texts = np.frombuffer(sections[b".symtab"], _SYMBOL), sections[b".strtab"]
-    except KeyError:
-        raise NotPortableError from None
-    names = symbols["name"][(symbols["section"] == 0) & (symbols["name"] > 0)].tolist()
-    return {texts[at : texts.index(b"\0", at)].decode() for at in names}
 
 
 def _described(type_: Any) -> Described:
@@ -356,13 +354,13 @@ def _machine() -> Any:
     return _llvm().Target.from_default_triple().create_target_machine(jit=True)
 
 
-def _engine() -> Any:
-    """Return what runs code, apart from all other code: names in it cannot meet."""
-    return _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _machine())
-
-
-def _add_object(engine: Any, code: bytes) -> None:
-    engine.add_object_file(_llvm().ObjectFileRef.from_data(code))
+def _by_llvm(about: dict[str, Any], code: bytes) -> tuple[object, int]:
+    """Have LLVM load code, apart from all other code; return what is returned by `load`."""
+    engine = _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _machine())
+    for each in [_memory(), code] if about["allocates"] else [code]:
+        engine.add_object_file(_llvm().ObjectFileRef.from_data(each))
+    engine.finalize_object()
+    return engine, engine.get_function_address(about["name"])
 
 
 @cache
@@ -372,12 +370,6 @@ def _memory() -> bytes:
     module = _llvm().parse_assembly(_MEMORY.replace("POINTER", pointer))
     code: bytes = _machine().emit_object(module)
     return code
-
-
-@cache
-def _is_of_libc(name: str) -> bool:
-    """Tell whether a function is there without numba."""
-    return hasattr(ctypes.CDLL(None), name)
 
 
 def _numba_settings() -> list[tuple[str, str]]:
@@ -414,8 +406,8 @@ def is_common_processor() -> bool:
 
 @cache
 def runner() -> bytes:
-    """Return what passes arguments to code and takes results: this file."""
-    return Path(__file__).read_bytes()
+    """Return what loads code, passes arguments to it and takes results: this file and another."""
+    return Path(__file__).read_bytes() + Path(linking.__file__).read_bytes()
 
 
 @cache
@@ -460,6 +452,8 @@ class CodeCache:
 
     def load(self, types: Any) -> MachineCode | None:
         """Return what an earlier run has made, unless others may have written it."""
+        if not self.is_any:
+            return None
         path = self._path(types)
         try:
             head, _, rest = read_ours(path).partition(b"\n")
@@ -469,7 +463,7 @@ class CodeCache:
             about = json.loads(head)
         except OSError:
             return None
-        if not all(map(_is_of_libc, about["needs"])):
+        if not all(map(address_in_libc, about["needs"])):
             return None
         return MachineCode(about, code)
 

@@ -13,6 +13,7 @@ import pytest
 
 from depgraph.system import machine_code
 from depgraph.system.compiled import compiled
+from depgraph.system.linking import NotLinkableError
 from depgraph.system.machine_code import (
     CodeCache,
     MachineCode,
@@ -268,9 +269,28 @@ def logarithm(value):
 def test_what_code_needs_of_others_is_known(monkeypatch):
     made = logarithm.code_for((2.0,))
     assert made.about["needs"] == ["log"]
-    monkeypatch.setattr(machine_code, "_is_of_libc", lambda _: False)
+    monkeypatch.setattr(machine_code, "address_in_libc", lambda _: None)
     with pytest.raises(NotPortableError):
         of_numba(logarithm._uncallable, (np.float32(2),))
+
+
+def refuse(*_):
+    raise NotLinkableError
+
+
+@pytest.mark.parametrize("left", [np.arange(4.0), np.arange(0.0)])
+def test_what_only_llvm_can_link_computes_the_same(kept, left, monkeypatch):
+    given = Pair(left, (np.arange(len(left), dtype=np.int32), -4)), 2.5, None, np.int64(-1)
+    monkeypatch.setattr(machine_code, "link", refuse)
+    monkeypatch.setattr(machine_code, "load", refuse)
+    kept.save(types_of(given), of_numba(everything._uncallable, given))
+    assert same(kept.load(types_of(given))(*given), plain(*given))
+
+
+def test_what_is_no_object_file_is_called_by_numba(monkeypatch):
+    monkeypatch.setattr(machine_code, "names_outside", refuse)
+    with pytest.raises(NotPortableError):
+        of_numba(logarithm._uncallable, (np.float32(3),))
 
 
 def test_what_only_numba_can_call_is_called_by_numba():

@@ -1,0 +1,150 @@
+"""Object files put into memory to run, without LLVM: importing it takes as long as a short command.
+
+What numba makes for x86-64 leaves open nothing but addresses, each a word of its own, as whatever
+it calls or reads may be far away (System V psABI, "Large code model"). What it makes for other
+processors leaves open more, which LLVM knows how to fill in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# ELF-64: System V Application Binary Interface, "Object Files".
+_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
+_MACHINE_AT, _SECTIONS_AT, _SECTION_COUNT_AT = 0x12, 0x28, 0x3C
+_X86_64 = 62
+_SECTION = np.dtype(
+    [
+        ("name", "<u4"), ("kind", "<u4"), ("flags", "<u8"), ("address", "<u8"), ("begin", "<u8"),
+        ("size", "<u8"), ("link", "<u4"), ("info", "<u4"), ("align", "<u8"), ("row", "<u8"),
+    ]
+)  # fmt: skip
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("kind", "<u2"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_OPEN_WORD = np.dtype([("at", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("plus", "<i8")])
+_WRITTEN, _LOADED = 1, 2  # flags of sections
+_CONTENT, _SYMBOLS, _OPEN_WORDS = 1, 2, 4  # kinds of sections; exceptions of C++ need others
+_ADDRESS = 1  # a kind of open word
+
+
+class NotLinkableError(Exception):
+    """An object file leaves open what is not filled in here."""
+
+
+class Linked(NamedTuple):
+    """Code and constants as they lie in memory, less the addresses among them."""
+
+    content: bytes
+    entry: int  # where the function begins
+    inside: list[tuple[int, int]]  # where the address of which byte of the content is to stand
+    outside: list[tuple[int, str]]  # and where that of which function of the C library
+
+
+class _Symbol(NamedTuple):
+    name: str
+    section: int  # 0: of another file
+    value: int
+
+
+class _ObjectFile:
+    def __init__(self, data: bytes) -> None:
+        if not data.startswith(_MAGIC):
+            raise NotLinkableError
+        self._data = data
+        (self.machine,) = struct.unpack_from("<H", data, _MACHINE_AT)
+        (begin,) = struct.unpack_from("<Q", data, _SECTIONS_AT)
+        (count,) = struct.unpack_from("<H", data, _SECTION_COUNT_AT)
+        self._sections = np.frombuffer(data, _SECTION, count, begin)
+        (table,) = self._sections[self._sections["kind"] == _SYMBOLS]
+        names = self._content(self._sections[table["link"]])
+        self.symbols = [
+            _Symbol(names[name : names.index(b"\0", name)].decode(), section, value)
+            for name, _, section, value, _ in np.frombuffer(self._content(table), _SYMBOL).tolist()
+        ]
+
+    def _content(self, section: Any) -> bytes:
+        return self._data[section["begin"] : section["begin"] + section["size"]]
+
+    def place(self, content: bytearray) -> dict[int, int]:
+        """Append what is there as the code runs; return where each section begins."""
+        begins = {}
+        for i, section in enumerate(self._sections):
+            if section["kind"] == _CONTENT and section["flags"] & _LOADED:
+                if section["flags"] & _WRITTEN:
+                    raise NotLinkableError
+                content += bytes(-len(content) % int(section["align"]))
+                begins[i] = len(content)
+                content += self._content(section)
+        return begins
+
+    def addresses(self, begins: dict[int, int]) -> Iterator[tuple[int, _Symbol, int]]:
+        """Yield where addresses are to stand, of which symbol, and how far behind it."""
+        for table in self._sections[self._sections["kind"] == _OPEN_WORDS]:
+            if table["info"] not in begins:
+                continue
+            for at, kind, i, behind in np.frombuffer(self._content(table), _OPEN_WORD).tolist():
+                if kind != _ADDRESS:
+                    raise NotLinkableError
+                yield begins[table["info"]] + at, self.symbols[i], behind
+
+
+def names_outside(code: bytes) -> set[str]:
+    """Return what an object file needs of others."""
+    return {s.name for s in _ObjectFile(code).symbols if s.name and not s.section}
+
+
+def link(codes: Iterable[bytes], name: str) -> Linked:
+    """Put object files together, so that a function of one of them can run."""
+    content = bytearray()
+    defined: dict[str, int] = {}
+    inside: list[tuple[int, int]] = []
+    by_name: list[tuple[int, str]] = []
+    for file in map(_ObjectFile, codes):
+        if file.machine != _X86_64:
+            raise NotLinkableError
+        begins = file.place(content)
+        for at, symbol, behind in file.addresses(begins):
+            if symbol.section in begins:
+                inside.append((at, begins[symbol.section] + symbol.value + behind))
+            elif symbol.section or behind:
+                raise NotLinkableError
+            else:
+                by_name.append((at, symbol.name))
+        for known, section, value in file.symbols:
+            if section in begins:
+                defined[known] = begins[section] + value
+    inside += [(at, defined[known]) for at, known in by_name if known in defined]
+    outside = [(at, unknown) for at, unknown in by_name if unknown not in defined]
+    return Linked(bytes(content), defined[name], inside, outside)
+
+
+@cache
+def address_in_libc(name: str) -> int | None:
+    """Return where a function of the C library is; None if it has none of that name."""
+    function = getattr(ctypes.CDLL(None), name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+
+
+def load(linked: Linked) -> tuple[object, int]:
+    """Return what must be held as long as the function may run, and where it begins."""
+    memory = mmap.mmap(-1, len(linked.content), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(linked.content)
+    held = ctypes.c_char.from_buffer(memory)
+    begin = ctypes.addressof(held)
+    for at, to in linked.inside:
+        struct.pack_into("<Q", memory, at, begin + to)
+    for at, name in linked.outside:
+        struct.pack_into("<Q", memory, at, address_in_libc(name))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    if protect(begin, len(linked.content), mmap.PROT_READ | mmap.PROT_EXEC):
+        raise OSError(ctypes.get_errno(), "memory may not be made executable")
+    return held, begin + linked.entry
