@@ -16,7 +16,8 @@ from typing import Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header, with_layout
-from depgraph.parsers.scanning.inputs import TraceStream, zstd
+from depgraph.parsers.scanning.inputs import TraceStream
+from depgraph.parsers.scanning.zst import zstd
 
 # What the simulator's trace reader has opcodes for (gpgpu-sim, ISA_Def of each architecture).
 _KNOWN_VERSIONS = (35, 60, 61, 70, 75, 80, 86)

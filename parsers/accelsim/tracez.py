@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.inputs import TraceStream, zstd
+from depgraph.parsers.scanning.inputs import TraceStream
+from depgraph.parsers.scanning.zst import zstd
 
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_DICTIONARY_BYTES = 64 << 20

@@ -1,4 +1,4 @@
-"""Read a file of times: its format is told by its contents, and each has a module that reads it."""
+"""The formats of files of times: told by their contents, and each has a module that reads it."""
 
 import re
 from collections.abc import Callable
@@ -6,11 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from depgraph.errors import ProfileError, TraceError
+from depgraph.errors import ProfileError
 from depgraph.parsers.profiles import chakra, ncu, nsys_sqlite, own_tables, rocprof
 from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
-from depgraph.parsers.profiles.source import Head, cells_of, header_of, read_head
+from depgraph.parsers.profiles.source import Head, cells_of, header_of
 from depgraph.timing.profile import BlockProfile, KernelProfile
+
+Reader = Callable[[Path], KernelProfile | BlockProfile]
 
 _SQLITE = b"SQLite format 3\0"
 _PARQUET = b"PAR1"
@@ -27,7 +29,7 @@ _HEADERS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("ncu", ncu.is_ncu_header),
     ("rocprofv3", rocprof.recognises),
 )
-_READERS: dict[str, Callable[[Path], KernelProfile | BlockProfile]] = {
+_READERS: dict[str, Reader] = {
     "chakra": chakra.read_chakra,
     "nsys-csv": NSYS.read,
     "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
@@ -49,63 +51,18 @@ ANY_HINT = (
 )
 
 
-def read_profile(path: Path) -> KernelProfile | BlockProfile:
-    """Read the times of kernels, or of thread blocks, from a file of any known format.
-
-    Parameters
-    ----------
-    path : Path
-        A PyTorch profiler trace, an nsys ``cuda_gpu_trace`` CSV or SQLite export, CSV of ncu,
-        nvprof or rocprofv3, a Chakra execution trace, a GPGPU-Sim or Accel-Sim log (text formats
-        plain, gz, xz, zst or bz2), or a table of one's own, CSV or Parquet.
-        ``docs/timing-formats.md`` describes them.
-
-    Raises
-    ------
-    ProfileError
-        If the file cannot be read, is damaged, or has no time of single kernels; the message
-        says what was found, on which line, and what to do.
-    """
-    if path.is_dir():
-        raise ProfileError(path, "is a folder", "name the file of times in it")
-    try:
-        return _read(path)
-    except TraceError as error:
-        raise ProfileError(error.path, error.found, error.hint, line=error.line) from None
-
-
-def read_kernel_profile(path: Path) -> KernelProfile:
-    """Read the times of kernels; a file of the times of blocks is refused."""
-    profile = read_profile(path)
-    if isinstance(profile, BlockProfile):
-        raise ProfileError(path, "has times of blocks, not a timeline of kernels")
-    return profile
-
-
-def is_profile(path: Path) -> bool:
-    """Tell whether a file is a profile, even one that cannot be used, and not anything else."""
-    if not path.is_file() or path.suffix == ".toml":
-        return False
-    try:
-        sniff(read_head(path))
-    except ProfileError as error:
-        return error.hint != ANY_HINT
-    except TraceError:
-        return False
-    return True
-
-
-def _read(path: Path) -> KernelProfile | BlockProfile:
-    format_ = sniff(read_head(path))
+def reader_of(head: Head) -> Reader:
+    """Return what reads a file that begins so."""
+    format_ = sniff(head)
     if format_ == "simlog":
         from depgraph.parsers.simlog.times import read_simlog
 
-        return read_simlog(path)
+        return read_simlog
     if format_ == "kineto":
         from depgraph.parsers.profiles.kineto import read_kineto
 
-        return read_kineto(path)
-    return _READERS[format_](path)
+        return read_kineto
+    return _READERS[format_]
 
 
 def sniff(head: Head) -> str:

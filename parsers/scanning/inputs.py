@@ -20,12 +20,6 @@ from depgraph.parsers.scanning.scanning_jit import MAX_LINE_BYTES, NEWLINE, PADD
 from depgraph.system.arrays import Text
 from depgraph.trace.records import FileState, Overflow, ScannedPart, SourceFiles, Trace, unreadable
 
-if sys.version_info >= (3, 14):
-    from compression import zstd as zstd  # noqa: PLC0414 - for others, too
-else:
-    from backports import zstd as zstd  # noqa: PLC0414
-
-
 _MAGIC = {
     b"\xfd7zXZ\x00": "xz",
     b"\x1f\x8b": "gz",
@@ -83,8 +77,14 @@ class _XzReader(io.RawIOBase):
         return True
 
 
+def _open_zst(raw: BinaryIO) -> Any:
+    from depgraph.parsers.scanning.zst import zstd
+
+    return zstd.open(raw)
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "xz": _XzReader, "gz": gzip.open, "bz2": bz2.open, "zst": zstd.open
+    "xz": _XzReader, "gz": gzip.open, "bz2": bz2.open, "zst": _open_zst
 }  # fmt: skip
 
 
@@ -155,6 +155,8 @@ class TraceStream(io.RawIOBase):
 
     def _explained(self, error: Exception) -> TraceError | None:
         """Put a failure to read or to decode in one line; None if it is neither."""
+        from depgraph.parsers.scanning.zst import zstd
+
         again = "copy or compress it again"
         if isinstance(error, EOFError):
             found = f"the {self.compression} stream ends early"
