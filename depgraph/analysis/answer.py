@@ -44,7 +44,7 @@ class Conclusion(NamedTuple):
     times: Times | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Answer(Generic[Table]):
     """Bounds of a program, or mechanisms beside each other, and what is concluded."""
 

@@ -108,7 +108,7 @@ _MOST_OF_IT = 0.9
 _AS_GOOD = 0.98
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Findings:
     """A program on one GPU size."""
 

@@ -25,7 +25,7 @@ _WAYS = np.array([0, 0, 1, 2], np.uint8)
 _RANGES_OF_FEW = 8  # where there are fewer than one in so many blocks, others are not looked at
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Footprints:
     """Disjoint, sorted byte ranges of every block."""
 

@@ -134,7 +134,7 @@ _FINE = 1 << 12
 _LARGEST = 1 << 62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SmResources:
     """What one SM has of each resource, and what a block of each operation takes of them.
 

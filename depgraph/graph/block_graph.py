@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FactoredGraph:
     """Thread blocks and their dependences, linear in size in what the blocks touch.
 
@@ -288,7 +288,7 @@ class Resources(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockGraph(FactoredGraph):
     """The dependences between thread blocks, and what is known of the program."""
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +125,7 @@ class Copy:
         return -1 - self.copy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockCounts:
     """Counts of every block, by global block number."""
 
@@ -143,7 +143,7 @@ class BlockCounts:
         return counted.astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Extraction:
     """All that a store holds."""
 
@@ -251,8 +251,7 @@ class Link:
         return self.bandwidth if engine == "sm" else self.dma_bandwidth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class Collective(NamedTuple):
     """A kernel that moves data between GPUs, or a part of one."""
 
     engine: Engine  # blocks that each keep an SM, or a copy engine that needs none
@@ -269,8 +268,7 @@ class Collective:
         return (link.alpha_of(engine) + moving * ratio) / self.time
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(NamedTuple):
     """The links of a program, and its collectives by the name of their kernel."""
 
     links: Mapping[str, Link]
@@ -283,7 +281,7 @@ class Communication:
         return {
             _KEY: {
                 "links": [asdict(link) for link in self.links.values()],
-                "collectives": {name: asdict(c) for name, c in self.collectives.items()},
+                "collectives": {name: c._asdict() for name, c in self.collectives.items()},
             }
         }
 
@@ -311,7 +309,7 @@ def no_launches() -> DeviceLaunches:
     return DeviceLaunches(whole, times, whole, whole, whole, times, times, join, whole, whole)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceLaunches:
     """Launches that blocks can make, or do the work of: sorted by block, warp, then `at`."""
 

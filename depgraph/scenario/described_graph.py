@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def _kernel_attributes(scenario: Scenario) -> dict[int, dict[str, str | float]]:
             "duration": float(alone[kernel.operation]),
             **{
                 name: text
-                for name, text in asdict(scenario.sites.get(kernel.kernel, NOWHERE)).items()
+                for name, text in scenario.sites.get(kernel.kernel, NOWHERE)._asdict().items()
                 if text
             },
         }

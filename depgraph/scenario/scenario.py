@@ -50,7 +50,7 @@ class MeasuredSchedule(NamedTuple):
     utilization: float  # work over `wall`, 0 to 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ScenarioFacts:
     """What is given of a program and a GPU, and follows from it; `Scenario` adds what is varied."""
 
@@ -243,7 +243,7 @@ class ScenarioFacts:
         return convert_time(time, self.unit, "us", self.clock_mhz)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Scenario(ScenarioFacts):
     """A program, how long its blocks take, and the GPU that it is to run on.
 

@@ -47,7 +47,7 @@ class Against(Enum):
         return self in {Against.WORK, Against.UNLIMITED, Against.NO_LINKS}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gates:
     """What operations wait for as a whole: something that happens to all blocks of another."""
 
@@ -146,7 +146,7 @@ class LaunchRules(NamedTuple):
     finish: float = 0.0  # time until a kernel knows that a child has ended
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rules:
     """The rules of one mechanism for one program; what is not said restricts nothing."""
 

@@ -158,7 +158,7 @@ class StoredColumns:
         return StoreError(self._file, f"makes no sense ({found})", "extract the trace again")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """The kernels, copies and memsets of a program in its order, and how blocks are numbered."""
 

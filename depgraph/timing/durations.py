@@ -21,7 +21,7 @@ _BEYOND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
     """What kernels that were not measured are taken to take."""
 
@@ -100,7 +100,7 @@ def median(values: ArrayLike) -> Any:
     return (middle[0] + middle[1]) / 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Durations:
     """How long each block runs, in what unit, and where that comes from."""
 

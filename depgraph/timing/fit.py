@@ -1,7 +1,7 @@
 """Whether a profile is of the program that was traced: one judgement for all who use its times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ _DROPPED = (
 _HINT = "profile the program that was traced, or pass --allow-mismatch to use what fits"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class Fit(NamedTuple):
     """What of a profile belongs to which kernel of a store."""
 
     profile: KernelProfile | BlockProfile

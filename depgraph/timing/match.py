@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -79,7 +78,7 @@ def match_profile(
             f"kernels take {low} to {high} {found.unit} an iteration; from its shortest to its "
             f"longest time a kernel differs by {spread} of its median, in the median"
         )
-    return replace(found, notes=tuple(notes))
+    return found._replace(notes=tuple(notes))
 
 
 def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:

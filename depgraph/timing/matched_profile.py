@@ -32,8 +32,7 @@ class AluUse(NamedTuple):
     of_kernel: Mapping[int, float]  # 0 to 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
+class Match(NamedTuple):
     """Which row of a profile is which kernel of a store."""
 
     profile: KernelProfile  # filtered: kernels of one device, process and context

@@ -21,8 +21,7 @@ KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """Where in the code a kernel was launched; empty where the profile does not say."""
 
     op: str = ""  # the innermost operator, such as "aten::addmm"
@@ -32,7 +31,7 @@ class Site:
 
 
 NOWHERE = Site()
-SITE_COLUMNS = tuple(field.name for field in fields(Site))
+SITE_COLUMNS = Site._fields
 
 
 class Step(NamedTuple):

@@ -301,8 +301,7 @@ class PartTask(Protocol):
         """Read and scan the part; what `overflow` takes is missing in the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPart:
+class KnownPart(NamedTuple):
     """A part that is known without scanning anything."""
 
     part: ScannedPart
@@ -364,8 +363,7 @@ class Trace(Protocol):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """What tells that a file is still the same."""
 
     size: int  # bytes

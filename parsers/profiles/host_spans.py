@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -127,7 +126,7 @@ class HostSpans:
         for row, (call, of_number) in enumerate(zip(calls, number.tolist(), strict=True)):
             found = of_call.get(call, NOWHERE)
             op = found.op or self._op_of_id.get(of_number, "")
-            named = found if op == found.op else replace(found, op=op)
+            named = found if op == found.op else found._replace(op=op)
             site[row] = codes.setdefault(named, len(codes))
         return (site, tuple(codes)) if len(codes) > 1 else (np.full(len(site), UNKNOWN), ())
 
@@ -155,7 +154,7 @@ class HostSpans:
         for key, sequence in backward.items():  # they have what only the forward pass shows
             site, forward = found[key], found.get((_FORWARD, sequence), NOWHERE)
             module, line = site.module or forward.module, site.line or forward.line
-            found[key] = replace(site, module=module, line=line)
+            found[key] = site._replace(module=module, line=line)
         return found
 
 

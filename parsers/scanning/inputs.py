@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,8 +249,7 @@ class InputTrace(Trace):
         return None if any(item.path is None for item in self._inputs) else self.sources.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WholeInput:
+class WholeInput(NamedTuple):
     """An input that is read from its beginning to its end, at once."""
 
     source: TraceInput

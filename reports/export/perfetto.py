@@ -10,7 +10,6 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,7 +74,7 @@ def _places(timeline: Timeline) -> list[str]:
     places = [""] * timeline.graph.n_operations
     sites = timeline.sites
     for kernel in timeline.kernels:
-        site = asdict(sites.get(kernel.kernel, NOWHERE))
+        site = sites.get(kernel.kernel, NOWHERE)._asdict()
         places[kernel.operation] = "".join(
             f',"{name}":{_json(shorten(clean_text(text), _FULL_NAME_WIDTH))}'
             for name, text in site.items()
