@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 
+_WORTH_THREADS = (
+    1 << 20
+)  # bytes of a Parquet file: of a smaller one threads take more than they save
+
 
 def from_numpy(
     values: NDArray[Any], type_: pa.DataType | None = None, *, nan_is_null: bool = False
@@ -68,7 +72,7 @@ def from_lists(offsets: NDArray[np.int64], values: NDArray[Any]) -> pa.ListArray
 def read_parquet(content: bytes) -> pa.Table:
     """Read a whole Parquet file, given as what stands in it."""
     with pq.ParquetFile(pa.BufferReader(content)) as file:
-        return file.read()
+        return file.read(use_threads=len(content) >= _WORTH_THREADS)
 
 
 def to_numpy(column: pa.ChunkedArray | pa.Array, null: float | None = None) -> NDArray[Any]:
