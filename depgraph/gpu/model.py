@@ -256,6 +256,7 @@ def compiler_target(architecture: int) -> str:
     return f"{'gfx' if architecture >= _FIRST_AMD else 'sm_'}{architecture}"
 
 
+@cache
 def load_gpu(name: str) -> Gpu:
     """Return the packaged model with this name or alias.
 
@@ -279,11 +280,10 @@ def load_gpu(name: str) -> Gpu:
     for path in sorted(
         paths.values(), key=lambda path: wanted not in _plain(path.read_text("utf-8"))
     ):
-        content = ModelFile(path).content
-        for label in (content["name"], *content.get("aliases", ())):
-            if _plain(label) == wanted:
-                return _packaged(path)
-            known.setdefault(_plain(label), content["name"])
+        gpu = _packaged(path)
+        if gpu.goes_by(name):
+            return gpu
+        known |= {_plain(label): gpu.name for label in (gpu.name, *gpu.aliases)}
     from difflib import get_close_matches
 
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)

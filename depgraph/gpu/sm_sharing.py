@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ _CLASSES = (
 _CLUSTER = re.compile(r"nvjet_sm\d+\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
 _PORTABLE = 8  # blocks of a cluster that any GPU can place: CUDA C++ programming guide
 _FIRST_WITH_CLUSTERS = 90
+_NAMES = 1 << 14  # that are remembered: most kernels of a program have the name of another
 
 
 def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
@@ -30,10 +32,15 @@ def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
     usual = gpu.contention or 0.0
     found = np.full(len(functions), usual)
     for place, name in enumerate(functions):
-        key = next((key for key, pattern in _CLASSES if pattern.search(name)), None)
+        key = _class_of(name)
         if key is not None:
             found[place] = getattr(gpu, key) or usual
     return found
+
+
+@lru_cache(_NAMES)
+def _class_of(function: str) -> str | None:
+    return next((key for key, pattern in _CLASSES if pattern.search(function)), None)
 
 
 def clusters_of(
