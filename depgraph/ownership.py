@@ -69,7 +69,12 @@ def _is_written_by_us(status: os.stat_result) -> bool:
 
 
 def _is_owned(status: os.stat_result) -> bool:
-    return status.st_uid in {_ROOT, os.getuid(), Path(__file__).stat().st_uid}
+    return status.st_uid in {_ROOT, os.getuid(), _owner_of_package()}
+
+
+@cache
+def _owner_of_package() -> int:
+    return Path(__file__).stat().st_uid
 
 
 @cache

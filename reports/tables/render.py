@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from itertools import zip_longest
 from typing import Any
 
@@ -359,4 +358,6 @@ def _table_html(table: Table) -> str:
 
 
 def _text(text: str) -> str:
+    from html import escape  # no terminal needs it
+
     return escape(clean_text(text)).replace("$", "&#36;")
