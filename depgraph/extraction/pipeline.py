@@ -1,12 +1,14 @@
 """The main pipeline: scan a trace in parallel, join footprints, find dependences."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nvtx
 
@@ -14,10 +16,9 @@ from depgraph.dependence.possible import with_possible_joins, with_possible_writ
 from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, BlockNumbers, Collector, kernel_rows
-from depgraph.extraction.scan import Scanned, most_ranges, scan_parts
 from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.footprint.spill import RangeStore
+from depgraph.footprint.spill import FileOverflow, RangeStore
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
@@ -26,12 +27,21 @@ from depgraph.store.tables import not_a_store
 from depgraph.store.writer import write_store
 from depgraph.system.output import Scratch, refuse_existing
 from depgraph.system.workers import BASE_BYTES, Threads, Workers, available_jobs, default_limit
-from depgraph.trace.records import MemoryOperation, Trace
+from depgraph.trace.records import MemoryOperation, PartTask, Trace
+
+if TYPE_CHECKING:
+    from depgraph.extraction.scan import Scanned
 
 _MOST_HASHED_BYTES = 64 << 20
 _HASHED_END_BYTES = 4 << 20
 # What a thread holds while it scans: a part of the text, and its ranges before they are joined.
 _THREAD_BYTES = 64 << 20
+# What a range costs while a part is scanned: in the table and in its copies while the table is
+# joined, and in the few results of a thread that wait to be gathered.
+_BYTES_PER_RANGE = 144
+# Of the memory allowed, what all threads together may hold of ranges.
+_SHARE = 4
+_LEAST_RANGES = 1 << 17
 
 
 def analyse(
@@ -113,7 +123,7 @@ def analyse(
             allow_empty=allow_empty,
             most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
         )
-        at_once = most_ranges(limit, workers.jobs)
+        at_once = _most_ranges(limit, workers.jobs)
         with (
             _phase("scan", on_phase),
             trace.sources.unchanged(),
@@ -184,15 +194,36 @@ def _phase(name: str, on_phase: Callable[[str], object]) -> Iterator[None]:
         yield
 
 
+def _most_ranges(memory: int, jobs: int) -> int:
+    """Return how many ranges each of `jobs` threads may hold within `memory` bytes for all."""
+    return max(_LEAST_RANGES, memory // _SHARE // jobs // _BYTES_PER_RANGE)
+
+
 def _scanned(
     trace: Trace, workers: Workers, files: Scratch, resume: Path | None, most_ranges: int
 ) -> Generator[Scanned]:
-    if resume is None:
-        return scan_parts(trace, workers, files, most_ranges)
-    from depgraph.extraction.scan import ResumableScan, open_folder
+    """Yield the parts of a trace in its order, and what of their ranges is in files."""
+    if resume is None and not workers.remote:
+        return workers.map(_ScanHere(files, most_ranges), trace.tasks())
+    from depgraph.extraction.scan import ResumableScan, open_folder, scan_remotely
 
+    if resume is None:
+        return scan_remotely(trace, workers, files, most_ranges)
     files.keep_open(open_folder(resume))
     return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanHere:
+    """Scans parts, their ranges in memory; in `files` only what is too much of them."""
+
+    files: Scratch
+    most_ranges: int
+
+    def __call__(self, task: PartTask) -> Scanned:
+        with nvtx.annotate("scan part", domain="depgraph"):
+            overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
+            return task.scan(overflow), overflow.runs
 
 
 def _extraction_of(

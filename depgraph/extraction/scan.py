@@ -1,4 +1,4 @@
-"""The parts of a trace scanned: on threads here, on a cluster; kept, or taken from another run."""
+"""Parts scanned into files: by machines that share only these, or to be kept for another run."""
 
 import hashlib
 import io
@@ -19,37 +19,12 @@ import nvtx
 
 from depgraph.errors import OutputError
 from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.spill import Run, write_run_by_start
+from depgraph.footprint.spill import FileOverflow, Run, write_run_by_start
 from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
 from depgraph.system.workers import Workers
 from depgraph.trace import records
 
 Scanned = tuple[records.ScannedPart, list[Run]]
-
-# What a range costs while a part is scanned: in the table and in its copies while the table is
-# joined, and in the few results of a thread that wait to be gathered.
-_BYTES_PER_RANGE = 144
-# Of the memory allowed, what all threads together may hold of ranges.
-_SHARE = 4
-_LEAST_RANGES = 1 << 17
-
-
-def most_ranges(memory: int, jobs: int) -> int:
-    """Return how many ranges each of `jobs` threads may hold within `memory` bytes for all."""
-    return max(_LEAST_RANGES, memory // _SHARE // jobs // _BYTES_PER_RANGE)
-
-
-class FileOverflow:
-    """Leaves the ranges of a part that are too many to hold in files."""
-
-    def __init__(self, new_file: Callable[[], Path], most_ranges: int) -> None:
-        self.most_ranges = most_ranges
-        self.runs: list[Run] = []
-        self._new_file = new_file
-
-    def take(self, ranges: records.Ranges) -> None:
-        """Write some ranges to a file of their own."""
-        self.runs.append(write_run_by_start(Footprints(*ranges), self._new_file()))
 
 
 def without_ranges(part: records.ScannedPart) -> records.ScannedPart:
@@ -85,31 +60,10 @@ def _scan_filed(item: tuple[Path, Path, int]) -> Scanned:
     return scan_to_file(pickle.loads(task.read_bytes()), path, most_ranges)  # noqa: S301 - our own
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanHere:
-    """Scans parts, their ranges in memory; in `files` only what is too much of them."""
-
-    files: Scratch
-    most_ranges: int
-
-    def __call__(self, task: records.PartTask) -> Scanned:
-        with nvtx.annotate("scan part", domain="depgraph"):
-            overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
-            return task.scan(overflow), overflow.runs
-
-
-def scan_parts(
+def scan_remotely(
     trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
-    """Yield the parts of a trace in its order, and what of their ranges is in files."""
-    if workers.remote:
-        return _scan_remotely(trace, workers, files, most_ranges)
-    return workers.map(_ScanHere(files, most_ranges), trace.tasks())
-
-
-def _scan_remotely(
-    trace: records.Trace, workers: Workers, files: Scratch, most_ranges: int
-) -> Generator[Scanned]:
+    """Yield the parts of a trace in its order, their ranges in files that others have written."""
     tasks: deque[Path] = deque()
 
     def items() -> Iterator[tuple[Path, Path, int]]:

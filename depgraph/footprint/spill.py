@@ -1,6 +1,6 @@
 """The ranges of a whole trace: in memory as long as there is room, then in sorted Parquet files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,6 +60,19 @@ def write_run_by_start(footprints: Footprints, path: Path) -> Run:
     pages = cut_at_multiples(footprints, PAGE_BYTES)
     write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
     return Run(path, len(footprints), sample_starts(footprints))
+
+
+class FileOverflow:
+    """Leaves the ranges of a part that are too many to hold in files."""
+
+    def __init__(self, new_file: Callable[[], Path], most_ranges: int) -> None:
+        self.most_ranges = most_ranges
+        self.runs: list[Run] = []
+        self._new_file = new_file
+
+    def take(self, ranges: records.Ranges) -> None:
+        """Write some ranges to a file of their own."""
+        self.runs.append(write_run_by_start(Footprints(*ranges), self._new_file()))
 
 
 def cut_at_multiples(footprints: Footprints, size: int) -> Footprints:

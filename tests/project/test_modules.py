@@ -7,8 +7,8 @@ import sys
 from programs import BASE, access_line, launch_line
 
 # What a program loads today. Lower them as modules are folded; raise them for no convenience.
-MOST_TO_THE_STORE = 45
-MOST_TO_THE_BOUND = 63
+MOST_TO_THE_STORE = 44
+MOST_TO_THE_BOUND = 62
 
 SCRIPT = """
 import json, sys

@@ -14,10 +14,10 @@ from stores import files_of
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.pipeline import analyse, extract
-from depgraph.extraction.scan import FileOverflow
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.footprint.spill import (
     PAGE_BYTES,
+    FileOverflow,
     RangeStore,
     SpilledFootprints,
     read_slice,
@@ -158,7 +158,7 @@ def test_ranges_of_one_part_may_go_through_files(tmp_path, sample_trace, sample_
     taken = []
     take = FileOverflow.take
     monkeypatch.setattr(FileOverflow, "take", lambda *a: (taken.append(len(a[1])), take(*a)))
-    monkeypatch.setattr("depgraph.extraction.scan._LEAST_RANGES", 500)
+    monkeypatch.setattr("depgraph.extraction.pipeline._LEAST_RANGES", 500)
     monkeypatch.setattr(touch_table, "_RANGES", 256)
     monkeypatch.setattr(nvbit_text, "_workspace", nvbit_text._Workspace())
     options = {"memory_limit": 1, "scratch": tmp_path, "jobs": 2}
