@@ -1,4 +1,4 @@
-"""What a trace leaves open: kernels it cannot show, kernels that wait inside, reads by LDGSTS.
+"""Joins for what a trace leaves open: kernels it cannot show, or whose blocks wait inside.
 
 A join is certain if accesses in the trace make it. These add joins that are only possible. They
 bound nothing, but what claims to be reached obeys them.
@@ -6,32 +6,18 @@ bound nothing, but what claims to be reached obeys them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from depgraph.dependence.sweep import SetPairs, build_graph, sweep_spaces
-from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
-from depgraph.footprint.footprints import Footprints, concatenate_footprints, cut_to_spans
+from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import extend, with_possible_joins_of
-from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.kinds import FOUND, KIND_NAMES, RAW, WAR, WAW, Basis
 from depgraph.graph.program import Kernel
-from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock, SetNumbers
-from depgraph.system.text import counted, kernels_text
-from depgraph.trace.records import RANGE, TILES
+from depgraph.system.arrays import AddressSpaces, Mask, SetNumbers
+from depgraph.trace.records import TILES
 
-FOUND = "found"
-SUSPECTED = "suspected"
 _EVERY_KIND = RAW, WAR, WAW
-
-
-def waits_inside(evidence: int) -> str | None:
-    """Say whether blocks of a kernel wait for one another, by what `sum_sharing` found of it."""
-    if not evidence & SYNCHRONISES:
-        return None
-    return FOUND if evidence & EXCHANGES else SUSPECTED
 
 
 def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGraph:
@@ -57,23 +43,6 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
         if KIND_NAMES[kind] in graph.kinds and blocks[source] and blocks[target]
     ]
     return extend(graph, barriers, list(_unit_joins(graph, unit & ~opaque, opaque)))
-
-
-def sweep_possible(
-    footprints: Footprints,
-    writes: Footprints,
-    operation_of_block: OperationOfBlock,
-    n_operations: int,
-    space: AddressSpaces | None,
-    frees: Footprints | None,
-) -> list[SetPairs]:
-    """Sweep over what blocks may write out of sight, and what touches the same bytes."""
-    if not len(writes):
-        return []
-    spans = replace(writes, block=np.zeros_like(writes.block)).joined(1)
-    near, _ = cut_to_spans(footprints, spans.start, spans.end)
-    everything = concatenate_footprints([near, writes], len(operation_of_block))
-    return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
 
 
 def with_possible_writes(
@@ -151,72 +120,3 @@ def _unit_joins(
         if pair in is_partial:
             for kind, lists in kinds.items():
                 yield kind, Basis.UNIT, pair[0], np.unique(np.concatenate(lists))
-
-
-class Uncertainty(NamedTuple):
-    """What of a program is not certain, counted."""
-
-    opaque: tuple[int, ...]  # kernels whose accesses the trace cannot show
-    # Kernels that write out of sight, to memory that is known, and to tiles that are inferred.
-    ranged: tuple[int, ...]
-    inferred: tuple[int, ...]
-    # Kernels whose blocks wait for one another, and those that only may.
-    units: tuple[int, ...]
-    suspected: tuple[int, ...]
-    edges: int  # certain edges, each kind by itself
-    ldgsts_edges: int  # of those the ones that rest on LDGSTS reads alone
-    possible_edges: int  # edges of any kind that are only possible
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What that means for bounds and schedules, a sentence each."""
-        notes = []
-        if self.opaque:
-            notes.append(
-                f"{kernels_text(self.opaque)} may touch memory that the trace does not show "
-                "(opaque): all kernels before and after may depend on "
-                + ("it" if len(self.opaque) == 1 else "them")
-                + "; bounds ignore that, schedules obey it"
-            )
-        if self.ranged:
-            notes.append(
-                f"each block of {kernels_text(self.ranged)} may write more than the trace shows, "
-                "in memory that is known; bounds ignore that, schedules obey it"
-            )
-        if self.inferred:
-            notes.append(
-                f"{kernels_text(self.inferred)} store by TMA: which block stores which tile is "
-                "inferred from the tiles that it loads, by which each element is stored once; "
-                "bounds ignore that, schedules obey it"
-            )
-        if self.units:
-            notes.append(
-                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel: in "
-                "schedules others wait for all of it, in bounds not; block times include waiting"
-            )
-        if self.suspected:
-            notes.append(
-                f"blocks of {kernels_text(self.suspected)} share counters (atomics) but do not "
-                "read what others wrote: they are assumed to be independent"
-            )
-        if self.ldgsts_edges:
-            notes.append(
-                f"{self.ldgsts_edges} of {counted(self.edges, 'edge')} (by kind) rest only on "
-                "reads by LDGSTS (cp.async). Zero-fills look like reads; use `depgraph record`"
-            )
-        return tuple(notes)
-
-
-def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
-    """Count what of a program is not certain; `pairs` are of the graph whose edges are meant."""
-    few = [k for k in kernels if k.untraced is not None or k.reach or k.waits_inside]
-    return Uncertainty(
-        opaque=tuple(k.kernel for k in few if k.is_opaque),
-        ranged=tuple(k.kernel for k in few if k.reach == RANGE),
-        inferred=tuple(k.kernel for k in few if k.reach == TILES),
-        units=tuple(k.kernel for k in few if k.waits_inside == FOUND),
-        suspected=tuple(k.kernel for k in few if k.waits_inside == SUSPECTED),
-        edges=sum(p.raw + p.war + p.waw for p in pairs),
-        ldgsts_edges=sum(p.ldgsts for p in pairs),
-        possible_edges=sum(p.possible for p in pairs),
-    )

@@ -7,12 +7,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
-from depgraph.footprint.footprints import Footprints, stack_footprints
+from depgraph.dependence.sweep_jit import (
+    EXCHANGES,
+    SYNCHRONISES,
+    Frees,
+    Ranges,
+    find_changes,
+    pair_changes,
+    sum_sharing,
+)
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    cut_to_spans,
+    stack_footprints,
+)
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import assemble
 from depgraph.graph.graph_jit import intern_lists
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
+from depgraph.graph.kinds import ALL_KINDS, FOUND, KIND_NAMES, RAW, REUSE, SUSPECTED, WAR, Basis
 from depgraph.system import arrays
 from depgraph.trace.records import KernelLaunch, Operation
 
@@ -78,6 +91,30 @@ def sweep_spaces(
         sweep(footprints.take(of_range == number), operation_of_block, n_operations, frees)
         for number in np.unique(space)
     ]
+
+
+def sweep_possible(
+    footprints: Footprints,
+    writes: Footprints,
+    operation_of_block: arrays.OperationOfBlock,
+    n_operations: int,
+    space: arrays.AddressSpaces | None,
+    frees: Footprints | None,
+) -> list[SetPairs]:
+    """Sweep over what blocks may write out of sight, and what touches the same bytes."""
+    if not len(writes):
+        return []
+    spans = replace(writes, block=np.zeros_like(writes.block)).joined(1)
+    near, _ = cut_to_spans(footprints, spans.start, spans.end)
+    everything = concatenate_footprints([near, writes], len(operation_of_block))
+    return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
+
+
+def waits_inside(evidence: int) -> str | None:
+    """Say whether blocks of a kernel wait for one another, by what `sum_sharing` found of it."""
+    if not evidence & SYNCHRONISES:
+        return None
+    return FOUND if evidence & EXCHANGES else SUSPECTED
 
 
 def address_spaces(operations: Sequence[Operation]) -> arrays.AddressSpaces | None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.possible import waits_inside
-from depgraph.dependence.sweep import address_spaces
+from depgraph.dependence.sweep import address_spaces, waits_inside
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
 from depgraph.graph.program import Kernel

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import nvtx
 
-from depgraph.dependence.possible import with_possible_joins, with_possible_writes
 from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, BlockNumbers, Collector, kernel_rows
@@ -246,8 +245,12 @@ def _extraction_of(
     rows = kernel_rows(collector, counts, result)
     copies = _copy_rows(numbers)
     names = {copy.number: copy.what for copy in copies}
-    graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
-    graph = with_possible_writes(graph, result.possible, rows)
+    graph = replace(graph, space=collector.space, copies=names)
+    if result.possible or any(kernel.leaves_open for kernel in rows):
+        from depgraph.dependence.possible import with_possible_joins, with_possible_writes
+
+        graph = with_possible_joins(graph, rows)
+        graph = with_possible_writes(graph, result.possible, rows)
     return Extraction(
         kernels=rows,
         copies=copies,

@@ -13,8 +13,7 @@ import numpy as np
 import nvtx
 from numpy.typing import NDArray
 
-from depgraph.dependence.possible import sweep_possible
-from depgraph.dependence.sweep import SetPairs, sweep_spaces
+from depgraph.dependence.sweep import SetPairs, sweep_possible, sweep_spaces
 from depgraph.footprint.footprints import (
     ADDRESS_END,
     Footprints,

@@ -80,6 +80,11 @@ class Kernel:
         """Whether it may touch anything."""
         return self.untraced is not None and self.reach is None
 
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the trace may not show all that waits for it, or that it waits for."""
+        return self.untraced is not None or bool(self.reach or self.waits_inside)
+
     @classmethod
     def launched(
         cls, launches: Sequence[KernelLaunch], columns: Mapping[str, Iterable[Any]]

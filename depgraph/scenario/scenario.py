@@ -13,11 +13,10 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.possible import Uncertainty, uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.model import MeasuredErrors, calibrated_gpu
 from depgraph.gpu.sm_resources import SmResources, sm_resources
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES, Uncertainty, uncertainty
 from depgraph.system.arrays import columns_of
 from depgraph.system.quantities import convert_time
 from depgraph.timing.durations import Durations, kernel_makespans

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
-from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.workload import FORMAT as WORKLOAD
+from depgraph.graph.kinds import uncertainty
 from depgraph.graph.program import Extraction, Kernel, kernel_remarks, remarks
 from depgraph.reports.tables.show_tables import pair_table
 from depgraph.reports.tables.table import Column, Report, Table, common, facts_of, kernel_names
@@ -27,8 +27,8 @@ from depgraph.system.text import (
 
 if TYPE_CHECKING:
     from depgraph.analysis.races import Race, RaceCheck
-    from depgraph.dependence.possible import Uncertainty
     from depgraph.extraction.check import Checkup
+    from depgraph.graph.kinds import Uncertainty
     from depgraph.store.store import Store
 
 

@@ -14,16 +14,10 @@ from small_graphs import graph_of as graph_of_edges
 import depgraph
 from depgraph import parsers
 from depgraph.analysis.bound import bound_one
-from depgraph.dependence.possible import (
-    FOUND,
-    SUSPECTED,
-    opaque_pairs,
-    uncertainty,
-    with_possible_joins,
-)
+from depgraph.dependence.possible import opaque_pairs, with_possible_joins
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.fuse import merge_kernels
-from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.graph.kinds import FOUND, KIND_NAMES, SUSPECTED, Basis, uncertainty
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow
