@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import assemble, join_order
+from depgraph.graph.block_graph import BlockGraph, assemble, join_order
 from depgraph.graph.graph_jit import SALT, mix64
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
 from depgraph.scenario.scenario import Scenario

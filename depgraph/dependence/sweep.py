@@ -22,8 +22,7 @@ from depgraph.footprint.footprints import (
     cut_to_spans,
     stack_footprints,
 )
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import assemble
+from depgraph.graph.block_graph import BlockGraph, assemble
 from depgraph.graph.graph_jit import intern_lists
 from depgraph.graph.kinds import ALL_KINDS, FOUND, KIND_NAMES, RAW, REUSE, SUSPECTED, WAR, Basis
 from depgraph.system import arrays

@@ -1,4 +1,4 @@
-"""Making block graphs: from lists of joins, and from other graphs with other source sets."""
+"""Making block graphs join by join, and adding joins to a graph."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.block_graph import BlockGraph, assemble
 from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
 from depgraph.system import arrays
 
@@ -107,47 +107,6 @@ def in_order(blocks: arrays.Blocks) -> range | arrays.Blocks:
     return range(first, last + 1) if last - first == len(blocks) - 1 else blocks
 
 
-def assemble(
-    kernel: arrays.KernelNumbers,
-    first_block: arrays.FirstBlocks,
-    sets: arrays.Sets,
-    join_kind: NDArray[np.uint8],
-    sources: arrays.Lists,
-    targets: arrays.Lists,
-    join_basis: NDArray[np.uint8] | None = None,
-) -> BlockGraph:
-    """Put sets and joins, in any order, into the order of a `BlockGraph`; no list may be empty."""
-    if join_basis is not None and (join_basis == Basis.SEEN).all():
-        join_basis = None
-    set_operation, set_offsets, set_blocks = sets
-    order = np.argsort(set_operation, kind="stable")
-    number = np.empty(len(order), np.int32)
-    number[order] = np.arange(len(order), dtype=np.int32)
-    set_operation = set_operation[order]
-    set_offsets, set_blocks = arrays.gather_lists(set_offsets, set_blocks, order)
-    source_sets, target_sets = number[sources[1]], number[targets[1]]
-    source_operation = set_operation[source_sets[sources[0][:-1]]]
-    target_operation = set_operation[target_sets[targets[0][:-1]]]
-    order = join_order(join_kind, join_basis, source_operation, target_operation)
-    source_offsets, source_sets = arrays.gather_lists(sources[0], source_sets, order)
-    target_offsets, target_sets = arrays.gather_lists(targets[0], target_sets, order)
-    return BlockGraph(
-        kernel=kernel,
-        first_block=first_block,
-        set_operation=set_operation,
-        set_offsets=set_offsets,
-        set_blocks=set_blocks,
-        join_kind=join_kind[order],
-        join_basis=None if join_basis is None else join_basis[order],
-        join_source_operation=source_operation[order],
-        join_target_operation=target_operation[order],
-        source_offsets=source_offsets,
-        sources=source_sets,
-        target_offsets=target_offsets,
-        targets=target_sets,
-    )
-
-
 def extend(
     graph: BlockGraph,
     whole: Sequence[tuple[int, Basis, int, int]],
@@ -222,15 +181,3 @@ def _with_more(
         arrays.concatenate_lists([graph.target_lists, targets]),
         np.append(graph.basis, join_basis),
     )
-
-
-def join_order(
-    kind: NDArray[np.uint8],
-    basis: NDArray[np.uint8] | None,
-    source_operation: arrays.Operations,
-    target_operation: arrays.Operations,
-) -> NDArray[np.int64]:
-    """Return the order of the joins of a `BlockGraph`."""
-    if basis is None:
-        return np.lexsort((kind, source_operation, target_operation))
-    return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))

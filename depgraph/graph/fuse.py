@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import renumbered
-from depgraph.graph.block_graph import BlockGraph, Resources
-from depgraph.graph.builder import assemble
+from depgraph.graph.block_graph import BlockGraph, Resources, assemble
 from depgraph.graph.program import Kernel
 from depgraph.system import arrays
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import assemble, join_order
+from depgraph.graph.block_graph import BlockGraph, assemble, join_order
 from depgraph.graph.kinds import RAW
 from depgraph.graph.pairs import group_targets, pair_joins
 from depgraph.system import arrays

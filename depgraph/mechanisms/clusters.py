@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.builder import assemble
+from depgraph.graph.block_graph import BlockGraph, assemble
 from depgraph.mechanisms.base import Availability, Mechanism, Numbered
 from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
 from depgraph.scenario.scenario import Scenario
