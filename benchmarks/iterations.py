@@ -12,7 +12,7 @@ import numpy as np
 
 from depgraph.analysis.compare_mechanisms import run_mechanism
 from depgraph.mechanisms import find_mechanisms
-from depgraph.mechanisms.costs import charges_of
+from depgraph.mechanisms.base import charges_of
 from depgraph.parsers.profiles import read_profile
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario

@@ -21,7 +21,7 @@ from depgraph.system.workers import NOBODY, Steps
 if TYPE_CHECKING:
     from depgraph.analysis.suite import ProgramResult
     from depgraph.mechanisms import Mechanism
-    from depgraph.mechanisms.costs import ChangedCosts
+    from depgraph.mechanisms.base import ChangedCosts
     from depgraph.scenario.scenario import Scenario
 
 

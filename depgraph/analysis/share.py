@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import Mechanism, run_mechanism
+from depgraph.mechanisms.base import Mechanism, charges_of, run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial
-from depgraph.mechanisms.costs import charges_of
 from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_time
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.scenario.scenario import Scenario

@@ -28,9 +28,8 @@ from depgraph.graph.pairs import PairSummary
 from depgraph.graph.program import DeviceLaunches, Kernel
 from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks
 from depgraph.mechanisms import Mechanism
-from depgraph.mechanisms.base import run_mechanism, run_without_launches
+from depgraph.mechanisms.base import ChangedCosts, run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import Dataflow, serial
-from depgraph.mechanisms.costs import ChangedCosts
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES
 from depgraph.schedule.schedule import Schedule

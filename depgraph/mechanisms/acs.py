@@ -13,12 +13,14 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import KIND_NAMES, tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
+    Charges,
+    Cost,
     Mechanism,
     Numbered,
     Remembered,
     dependent_operations,
 )
-from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
+from depgraph.mechanisms.baselines import Launching, gated
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted

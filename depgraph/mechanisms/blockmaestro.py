@@ -8,12 +8,14 @@ from depgraph.errors import ModelError
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import (
     Availability,
+    Charges,
+    Cost,
     Mechanism,
     dependent_operations,
     whole_number,
     word,
 )
-from depgraph.mechanisms.costs import INVOCATION, Charges, Cost, ahead
+from depgraph.mechanisms.baselines import INVOCATION, ahead
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule import policy
 from depgraph.system.text import counted

@@ -17,13 +17,14 @@ from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_o
 from depgraph.graph.kinds import tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
+    Charges,
     Mechanism,
     Numbered,
     Remembered,
     footprints_for,
     whole_numbers,
 )
-from depgraph.mechanisms.costs import Charges, ahead
+from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.filters_jit import ask_each, fill_filters, report_sharing
 from depgraph.mechanisms.hints import in_spaces
 from depgraph.scenario.scenario import Scenario

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph, assemble
-from depgraph.mechanisms.base import Availability, Mechanism, Numbered
-from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, serialized
+from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, Numbered
+from depgraph.mechanisms.baselines import LAUNCH, serialized
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
 

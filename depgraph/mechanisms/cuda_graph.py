@@ -7,10 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
-from depgraph.mechanisms.baselines import graph_paths
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    dependent_operations,
+    share,
+)
+from depgraph.mechanisms.baselines import Launching, gated, graph_paths
 from depgraph.mechanisms.branches_jit import continue_branches
-from depgraph.mechanisms.costs import Charges, Cost, Launching, gated
 from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters
 from depgraph.scenario.scenario import Scenario

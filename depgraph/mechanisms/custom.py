@@ -7,8 +7,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.costs import Charges, Cost, Launching, ahead, once, one_by_one, parse_cost
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    dependent_operations,
+    parse_cost,
+)
+from depgraph.mechanisms.baselines import Launching, ahead, once, one_by_one
 from depgraph.mechanisms.mega import workers_of
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import (

@@ -16,8 +16,15 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_of
 from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
 from depgraph.mechanisms import bloom
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.costs import Charges, Cost, ahead
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    Remembered,
+    whole_number,
+)
+from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
 from depgraph.scenario.scenario import Scenario

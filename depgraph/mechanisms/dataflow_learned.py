@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered, footprints_for, word
-from depgraph.mechanisms.costs import Charges, Cost, ahead
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    Remembered,
+    footprints_for,
+    word,
+)
+from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.hints import ALIGNMENT
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Gates, Rules

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
-from depgraph.mechanisms.costs import LAUNCH, Charges, Cost, gated, one_by_one
+from depgraph.mechanisms.base import Availability, Charges, Cost, Numbered, dependent_operations
+from depgraph.mechanisms.baselines import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.mechanisms.streams import previous_in_stream
 from depgraph.scenario.scenario import Scenario

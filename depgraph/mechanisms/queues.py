@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.mechanisms.base import (
     Availability,
+    Charges,
+    Cost,
     Numbered,
     dependent_operations,
     sources_of_each,
 )
-from depgraph.mechanisms.costs import Charges, Cost
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, whole_number
-from depgraph.mechanisms.baselines import serial
-from depgraph.mechanisms.costs import Charges, one_by_one
+from depgraph.mechanisms.base import Availability, Charges, Mechanism, whole_number
+from depgraph.mechanisms.baselines import one_by_one, serial
 from depgraph.scenario.contention import run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules

@@ -11,7 +11,7 @@ from depgraph.analysis.measured_programs import errors_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.model import MeasuredErrors, load_gpu
 from depgraph.mechanisms import Quantity
-from depgraph.mechanisms.costs import ChangedCosts
+from depgraph.mechanisms.base import ChangedCosts
 from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
 from depgraph.system.arrays import grouped

@@ -23,7 +23,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import DeviceLaunches, Extraction
 from depgraph.mechanisms import Quantity, find_mechanisms
-from depgraph.mechanisms.costs import charges_of
+from depgraph.mechanisms.base import charges_of
 from depgraph.reproduce import cusync_programs, simulator
 from depgraph.reproduce.cusync_programs import mlp
 from depgraph.reproduce.figures import Figure, Inputs, Published, Reproduction

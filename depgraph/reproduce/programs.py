@@ -13,7 +13,7 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.program import Extraction
 from depgraph.mechanisms import find_mechanisms
-from depgraph.mechanisms.costs import ChangedCosts
+from depgraph.mechanisms.base import ChangedCosts
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.scenario import Scenario
 from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice

@@ -18,8 +18,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import equal_shares
 from depgraph.graph.block_graph import Resources
 from depgraph.mechanisms import Charges, Quantity, find_mechanisms
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.costs import charges_of
+from depgraph.mechanisms.base import charges_of, run_mechanism
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.timing.launch_model import LaunchModel, LaunchTime
 from depgraph.trace.records import READ, WRITE, Allocation

@@ -14,7 +14,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms import predicted_time as predicted_time_module
-from depgraph.mechanisms.costs import Quantity
+from depgraph.mechanisms.base import Quantity
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
     in_microseconds,
