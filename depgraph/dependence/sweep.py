@@ -7,24 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.sweep_jit import (
-    EXCHANGES,
-    SYNCHRONISES,
-    Frees,
-    Ranges,
-    find_changes,
-    pair_changes,
-    sum_sharing,
-)
-from depgraph.footprint.footprints import (
-    Footprints,
-    concatenate_footprints,
-    cut_to_spans,
-    stack_footprints,
-)
+from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
+from depgraph.footprint.footprints import Footprints, cut_to_spans, stack_footprints
 from depgraph.graph.block_graph import BlockGraph, assemble
 from depgraph.graph.graph_jit import intern_lists
-from depgraph.graph.kinds import ALL_KINDS, FOUND, KIND_NAMES, RAW, REUSE, SUSPECTED, WAR, Basis
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.system import arrays
 from depgraph.trace.records import KernelLaunch, Operation
 
@@ -105,15 +92,8 @@ def sweep_possible(
         return []
     spans = replace(writes, block=np.zeros_like(writes.block)).joined(1)
     near, _ = cut_to_spans(footprints, spans.start, spans.end)
-    everything = concatenate_footprints([near, writes], len(operation_of_block))
+    everything = stack_footprints([near, writes]).joined(len(operation_of_block))
     return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
-
-
-def waits_inside(evidence: int) -> str | None:
-    """Say whether blocks of a kernel wait for one another, by what `sum_sharing` found of it."""
-    if not evidence & SYNCHRONISES:
-        return None
-    return FOUND if evidence & EXCHANGES else SUSPECTED
 
 
 def address_spaces(operations: Sequence[Operation]) -> arrays.AddressSpaces | None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.dependence.sweep import address_spaces, waits_inside
+from depgraph.dependence.sweep import address_spaces
+from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
+from depgraph.graph.kinds import FOUND, SUSPECTED
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
 from depgraph.trace.records import WRITE, Damage, KernelLaunch, MemoryOperation, ScannedPart
@@ -421,6 +423,13 @@ def kernel_rows(collector: Collector, counts: BlockCounts, result: ShardResult) 
             "operation": chosen,
             "untraced": map(collector.untraced_of, chosen),
             "reach": map(collector.reach.get, chosen),
-            "waits_inside": map(waits_inside, result.inside[chosen].tolist()),
+            "waits_inside": map(_waits_inside, result.inside[chosen].tolist()),
         },
     )
+
+
+def _waits_inside(evidence: int) -> str | None:
+    """Say whether blocks of a kernel wait for one another, by what `sum_sharing` found of it."""
+    if not evidence & SYNCHRONISES:
+        return None
+    return FOUND if evidence & EXCHANGES else SUSPECTED
