@@ -256,7 +256,6 @@ def compiler_target(architecture: int) -> str:
     return f"{'gfx' if architecture >= _FIRST_AMD else 'sm_'}{architecture}"
 
 
-@cache
 def load_gpu(name: str) -> Gpu:
     """Return the packaged model with this name or alias.
 
@@ -271,6 +270,11 @@ def load_gpu(name: str) -> Gpu:
     ModelError
         If there is none; the message lists what is close.
     """
+    return _gpu_called(name)
+
+
+@cache
+def _gpu_called(name: str) -> Gpu:
     wanted = _plain(name)
     paths = _models()
     if wanted in paths:

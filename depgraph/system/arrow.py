@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 
-_WORTH_THREADS = (
-    1 << 20
-)  # bytes of a Parquet file: of a smaller one threads take more than they save
+# Bytes of a Parquet file: of a smaller one threads take more than they save.
+_WORTH_THREADS = 1 << 20
 
 
 def from_numpy(

@@ -249,14 +249,17 @@ class CompiledFunction:
     def _load(self, types: Any) -> Callable[..., Any] | None:
         """Return what this run or an earlier one has made for some types of arguments."""
         if types not in self._code:
-            with _one_at_a_time:
-                kept = (place.load(types) for place in self._places())
-                self._code[types] = self._code.get(types) or next(filter(None, kept), None)
+            self._code.setdefault(types, self._kept_for(types))
         return self._code[types]
+
+    def _kept_for(self, types: Any) -> Callable[..., Any] | None:
+        kept = (place.load(types) for place in self._places())
+        return next(filter(None, kept), None)
 
     def _compile(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         with _one_at_a_time:  # a second thread would compile everything once more
-            code = self._code[types] = self._code.get(types) or self._made_for(types, arguments)
+            code = self._code.get(types) or self._kept_for(types)  # another process may have
+            code = self._code[types] = code or self._made_for(types, arguments)
         return code
 
     def _made_for(self, types: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
@@ -301,11 +304,6 @@ class CompiledFunction:
     def _numba_type_(self) -> Any:
         # By this name numba finds the type of an object that compiled code mentions.
         return self._uncallable._numba_type_
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether an earlier run has left a compiled form of today's source on disk."""
-        return any(kept.is_any for kept in self._places())
 
     def _places(self) -> Iterator[CodeCache]:
         """Yield where code may be; the second only where the first has none."""

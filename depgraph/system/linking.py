@@ -33,6 +33,8 @@ _OPEN_WORD = np.dtype([("at", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("plus
 _WRITTEN, _LOADED = 1, 2  # flags of sections
 _CONTENT, _SYMBOLS, _OPEN_WORDS = 1, 2, 4  # kinds of sections; exceptions of C++ need others
 _ADDRESS = 1  # a kind of open word
+_BINDING, _OF_THE_FILE = 4, 0  # bits of a symbol's kind below its binding; the least binding
+_KIND, _FOUND_AS_IT_RUNS = 0xF, 10  # GNU's indirect functions
 
 
 class NotLinkableError(Exception):
@@ -52,6 +54,7 @@ class _Symbol(NamedTuple):
     name: str
     section: int  # 0: of another file
     value: int
+    is_for_others: bool
 
 
 class _ObjectFile:
@@ -65,10 +68,13 @@ class _ObjectFile:
         self._sections = np.frombuffer(data, _SECTION, count, begin)
         (table,) = self._sections[self._sections["kind"] == _SYMBOLS]
         names = self._content(self._sections[table["link"]])
-        self.symbols = [
-            _Symbol(names[name : names.index(b"\0", name)].decode(), section, value)
-            for name, _, section, value, _ in np.frombuffer(self._content(table), _SYMBOL).tolist()
-        ]
+        self.symbols = []
+        for name, kind, section, value, _ in np.frombuffer(self._content(table), _SYMBOL).tolist():
+            if kind & _KIND == _FOUND_AS_IT_RUNS:
+                raise NotLinkableError
+            text = names[name : names.index(b"\0", name)].decode()
+            is_for_others = kind >> _BINDING & _KIND != _OF_THE_FILE
+            self.symbols.append(_Symbol(text, section, value, is_for_others))
 
     def _content(self, section: Any) -> bytes:
         return self._data[section["begin"] : section["begin"] + section["size"]]
@@ -78,7 +84,7 @@ class _ObjectFile:
         begins = {}
         for i, section in enumerate(self._sections):
             if section["kind"] == _CONTENT and section["flags"] & _LOADED:
-                if section["flags"] & _WRITTEN:
+                if section["flags"] & _WRITTEN or section["align"] > mmap.PAGESIZE:
                     raise NotLinkableError
                 content += bytes(-len(content) % int(section["align"]))
                 begins[i] = len(content)
@@ -118,9 +124,11 @@ def link(codes: Iterable[bytes], name: str) -> Linked:
                 raise NotLinkableError
             else:
                 by_name.append((at, symbol.name))
-        for known, section, value in file.symbols:
-            if section in begins:
-                defined[known] = begins[section] + value
+        for symbol in file.symbols:
+            if symbol.section in begins and symbol.is_for_others:
+                defined[symbol.name] = begins[symbol.section] + symbol.value
+    if name not in defined:
+        raise NotLinkableError
     inside += [(at, defined[known]) for at, known in by_name if known in defined]
     outside = [(at, unknown) for at, unknown in by_name if unknown not in defined]
     return Linked(bytes(content), defined[name], inside, outside)
@@ -146,5 +154,7 @@ def load(linked: Linked) -> tuple[object, int]:
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     if protect(begin, len(linked.content), mmap.PROT_READ | mmap.PROT_EXEC):
-        raise OSError(ctypes.get_errno(), "memory may not be made executable")
+        raise OSError(
+            ctypes.get_errno(), "memory may not be made executable: set NUMBA_DISABLE_JIT=1"
+        )
     return held, begin + linked.entry

@@ -2,7 +2,7 @@
 
 Importing numba and setting it up takes longer than most commands compute. What it makes of a
 function for some types of arguments is a piece of machine code that needs neither numba nor
-Python. It is kept with what it was made of (`source_stamp`, `_made_by`), and counts only for these.
+Python. It is kept in a file whose name tells what it was made of, and counts only for that.
 
 Numba passes an array as seven words and more (`_words_of`), bundles as what is in them. Whether it
 does is checked when a function is compiled; what is passed otherwise is not kept.
@@ -48,6 +48,7 @@ _HAS_COMMON = {
     "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave",
 }  # fmt: skip
 _ONE_PROCESSOR = 4096  # bytes of what Linux says of the first
+_TOLD_BY = "vendor_id", "cpu family", "model", "stepping", "flags"
 _SUFFIX = ".code"
 # By what they are called in LLVM's language, and by NumPy's letters.
 _WORDS = {
@@ -380,9 +381,22 @@ def _numba_settings() -> list[tuple[str, str]]:
     )
 
 
+def _first_processor() -> dict[str, str]:
+    """Return what Linux says of an x86-64, by what it calls it; nothing of other machines."""
+    if (sys.platform, platform.machine(), sys.maxsize) == ("linux", "x86_64", (1 << 63) - 1):
+        with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:  # noqa: PTH123
+            first = file.read(_ONE_PROCESSOR).decode(errors="replace").partition("\n\n")[0]
+            said = (line.partition(":") for line in first.splitlines())
+            return {name.strip(): value for name, _, value in said}
+    return {}
+
+
 @cache
 def _processor() -> str:
     """Return what code is made for: this processor, and how numba is set."""
+    said = _first_processor()
+    if "flags" in said:  # importing LLVM would take a tenth of a short command
+        return f"{[said.get(name) for name in _TOLD_BY]} {_numba_settings()}"
     llvm = _llvm()
     features = llvm.get_host_cpu_features().flatten()
     return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {_numba_settings()}"
@@ -394,13 +408,8 @@ def is_common_processor() -> bool:
 
     What a processor must have: x86-64 psABI, section 3.1.1, "Processor Architecture".
     """
-    if (sys.platform, platform.machine(), sys.maxsize) != ("linux", "x86_64", (1 << 63) - 1):
-        return False
-    with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:  # noqa: PTH123
-        _, _, flags = file.read(_ONE_PROCESSOR).partition(b"\nflags")
-        has = flags.partition(b"\n")[0].decode().split()
-        return _HAS_COMMON.issubset(has) and not _numba_settings()
-    return False
+    has = _first_processor().get("flags", "").split()
+    return _HAS_COMMON.issubset(has) and not _numba_settings()
 
 
 @cache
@@ -460,11 +469,11 @@ class CodeCache:
             if digest_of(path, head + code) != digest:
                 return None
             about = json.loads(head)
-        except OSError:
-            return None
-        if not all(map(address_in_libc, about["needs"])):
-            return None
-        return MachineCode(about, code)
+            if all(map(address_in_libc, about["needs"])):
+                return MachineCode(about, code)
+        except OSError:  # or memory may not be made executable
+            pass
+        return None
 
     def save(self, types: Any, made: MachineCode) -> None:
         """Keep code, and drop what was made of an earlier source."""

@@ -1,7 +1,7 @@
 """Whether a profile is of the program that was traced: one judgement for all who use its times."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ _DROPPED = (
 _HINT = "profile the program that was traced, or pass --allow-mismatch to use what fits"
 
 
-class Fit(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
     """What of a profile belongs to which kernel of a store."""
 
     profile: KernelProfile | BlockProfile

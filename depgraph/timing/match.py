@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -78,7 +79,7 @@ def match_profile(
             f"kernels take {low} to {high} {found.unit} an iteration; from its shortest to its "
             f"longest time a kernel differs by {spread} of its median, in the median"
         )
-    return found._replace(notes=tuple(notes))
+    return replace(found, notes=tuple(notes))
 
 
 def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:

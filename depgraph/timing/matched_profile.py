@@ -32,7 +32,8 @@ class AluUse(NamedTuple):
     of_kernel: Mapping[int, float]  # 0 to 1
 
 
-class Match(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
     """Which row of a profile is which kernel of a store."""
 
     profile: KernelProfile  # filtered: kernels of one device, process and context

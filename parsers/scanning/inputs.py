@@ -155,8 +155,6 @@ class TraceStream(io.RawIOBase):
 
     def _explained(self, error: Exception) -> TraceError | None:
         """Put a failure to read or to decode in one line; None if it is neither."""
-        from depgraph.parsers.scanning.zst import zstd
-
         again = "copy or compress it again"
         if isinstance(error, EOFError):
             found = f"the {self.compression} stream ends early"
@@ -166,7 +164,12 @@ class TraceStream(io.RawIOBase):
         if isinstance(error, lzma.LZMAError) and "memory" in str(error).lower():
             found = f"the xz stream needs more than {_XZ_MEMORY_BYTES >> 20} MiB to unpack"
             return TraceError(self.path, found, "compress it again with xz -6")
-        if isinstance(error, OSError | lzma.LZMAError | zlib.error | zstd.ZstdError | ValueError):
+        damage: tuple[type[Exception], ...] = OSError, lzma.LZMAError, zlib.error, ValueError
+        if self.compression == "zst":
+            from depgraph.parsers.scanning.zst import zstd
+
+            damage = *damage, zstd.ZstdError
+        if isinstance(error, damage):
             found = f"the {self.compression} stream is damaged ({error})"
             return TraceError(self.path, found, again)
         return None

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import depgraph.system.compiled as compiled_module
 from depgraph.graph import graph_jit
 from depgraph.schedule import simulate_jit as schedule
 from depgraph.system.compiled import (
@@ -39,6 +41,12 @@ def total(values):
 def mean(values):
     """Divide what another function has added up."""
     return total(values) / len(values)
+
+
+@compiled_if_large
+def twofold(values):
+    """Double some numbers."""
+    return 2 * values
 
 
 def uncompiled(function):
@@ -91,6 +99,40 @@ INVERT_LISTS = CALLS.format(
 def test_machine_code_that_is_kept_is_loaded_however_small_the_input_is():
     assert run(INVERT_LISTS.format(sizes=[100_000])) == ["True"]
     assert run(INVERT_LISTS.format(sizes=[10])) == ["True"]
+
+
+AFTER_ANOTHER = """
+import subprocess, sys
+from pathlib import Path
+import numpy as np
+from depgraph.system.compiled import before_compiling
+
+sys.path.insert(0, {folder!r})
+from inverted import inverted
+
+inverted(np.arange(3))
+again = "import numpy as np; from inverted import inverted; inverted(np.arange(100_000))"
+subprocess.run([sys.executable, "-c", again], cwd={folder!r}, check=True)
+before_compiling(lambda: print("compiles"))
+inverted(np.arange(100_000))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.jit_only
+def test_what_another_process_has_compiled_meanwhile_is_loaded(tmp_path):
+    (tmp_path / "inverted.py").write_text(
+        "from depgraph.system.compiled import compiled_if_large\n\n\n"
+        "@compiled_if_large\ndef inverted(values):\n    return -values\n"
+    )
+    assert run(AFTER_ANOTHER.format(folder=str(tmp_path))) == ["False"]
+
+
+def test_a_small_call_waits_for_nothing_that_is_compiled(monkeypatch):
+    monkeypatch.setattr(compiled_module._Interpreter, "is_off", False)  # as it is for users
+    monkeypatch.setattr(compiled_module, "_one_at_a_time", held := threading.Lock())
+    with held:
+        assert twofold(np.arange(3.0)).tolist() == [0.0, 2.0, 4.0]
 
 
 OVERLAY_RANGES = CALLS.format(

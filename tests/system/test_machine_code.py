@@ -333,6 +333,14 @@ def test_what_was_made_for_another_processor_or_by_another_numba_does_not_count(
     assert machine_code.makers.__wrapped__() != makers()
 
 
+def test_where_no_memory_may_be_run_nothing_is_loaded(kept, monkeypatch):
+    def forbidden(_):
+        raise PermissionError
+
+    monkeypatch.setattr(machine_code, "load", forbidden)
+    assert kept.load(types_of((np.ones(3),))) is None
+
+
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.999])
 @pytest.mark.parametrize("damage", ["changed", "cut"])
 def test_a_damaged_file_does_not_count(kept, at, damage):
