@@ -27,6 +27,7 @@ from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
 compile_in_turn()
+gc.disable()  # until all tests are collected: their trees of syntax are no garbage yet
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would parse all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 # Compilation is slow once, and without it, or on a busy machine, everything is: no example has a
 # deadline, and none is drawn too slowly.
-for name, compiled, interpreted in (("default", 30, 10), ("ci", 30, 10), ("thorough", 2000, 100)):
+for name, compiled, interpreted in (("default", 20, 10), ("ci", 30, 10), ("thorough", 2000, 100)):
     hypothesis.settings.register_profile(
         name,
         deadline=None,
@@ -53,7 +54,7 @@ hypothesis.settings.load_profile(
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--seeds", type=int, default=1, metavar="N", help="hundreds of cases in tests/faults"
+        "--seeds", type=int, metavar="N", help="hundreds of cases in tests/faults, and not a few"
     )
     parser.addoption(
         "--first-seed", type=int, default=0, metavar="N", help="hundreds of cases to leave out"
@@ -84,12 +85,13 @@ def _make_one_example(_):
 def pytest_collection_finish():
     """Keep the collector of garbage from what was imported: a tenth of the time of all tests.
 
-    But beside PyTorch, whose functions are guarded by what the collector says refers to them.
+    Not beside PyTorch, whose functions are guarded by what the collector says refers to them.
     """
     if "torch" not in sys.modules:
         _make_one_example()
         gc.collect()
         gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

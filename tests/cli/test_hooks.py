@@ -39,7 +39,7 @@ def test_a_real_shell_takes_it():
         "import IPython; s = IPython.InteractiveShell(); s.run_line_magic('load_ext', 'depgraph')\n"
     )
     code += "s.run_line_magic('depgraph', '--version')"
-    pytest.importorskip("IPython")
+    pytest.importorskip("IPython", reason="depgraph[test-all] is not installed")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("depgraph ")
 

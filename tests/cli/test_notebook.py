@@ -92,8 +92,8 @@ def test_defaults_are_those_of_the_gpu(toy):
 
 @pytest.mark.jit_only
 def test_the_notebook_of_the_documentation_shows_what_it_says(tmp_path):
-    pytest.importorskip("nbclient", reason="depgraph[test] is not installed")
-    pytest.importorskip("ipykernel", reason="depgraph[test] is not installed")
+    pytest.importorskip("nbclient", reason="depgraph[test-all] is not installed")
+    pytest.importorskip("ipykernel", reason="depgraph[test-all] is not installed")
     done = subprocess.run(
         [sys.executable, str(NOTEBOOK), "--check"],
         cwd=tmp_path, capture_output=True, text=True, check=False,

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from checkout import PYPROJECT, ROOT
 
+THIS = "tests/project/test_ci.py"
 CHECKS = ["lint", "format", "types", "imports", "docs"]
 
 
@@ -34,16 +35,26 @@ def test_the_gate_and_pre_commit_run_every_check(steps):
 
 
 def test_the_lowest_versions_are_those_that_are_allowed():
+    extras = PYPROJECT["project"]["optional-dependencies"]
     found = subprocess.run(
         [ROOT / ".ci" / "lowest-versions"], capture_output=True, text=True, check=True
     ).stdout.split()
     assert [version.replace("==", ">=") for version in found] == [
         requirement.partition(";")[0]
         for requirement in (
-            PYPROJECT["project"]["dependencies"]
-            + PYPROJECT["project"]["optional-dependencies"]["test"]
+            PYPROJECT["project"]["dependencies"] + extras["test"] + extras["test-all"]
         )
+        if not requirement.startswith("depgraph[")
     ]
+
+
+def test_the_gate_runs_what_the_environment_of_the_readme_leaves_out(steps):
+    text = {path.relative_to(ROOT): path.read_text() for path in ROOT.glob("tests/*/test_*.py")}
+    marks = "depgraph[test-all] is not installed", "@needs_browser", 'importorskip("yaml")'
+    skipped = {str(p) for p in text if any(mark in text[p] for mark in marks)} - {THIS}
+    (installs,) = (n for n, line in enumerate(steps) if "pip install" in line and "cluster" in line)
+    (runs,) = (line for line in steps[installs:] if "pytest -q tests/" in line and "hooks" in line)
+    assert {word.partition("::")[0] for word in runs.split() if "tests/" in word} == skipped
 
 
 def test_one_room_without_tests_fails_the_gate(tmp_path):

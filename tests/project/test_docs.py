@@ -125,7 +125,7 @@ EXAMPLES = [
 def test_the_examples_of_a_page_do_what_it_says(page, on_path, program, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if "import duckdb" in text:
-        pytest.importorskip("duckdb")
+        pytest.importorskip("duckdb", reason="depgraph[test-all] is not installed")
     for name in set(os.environ) - set(on_path):
         monkeypatch.delenv(name)
     names = {}

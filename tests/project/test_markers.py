@@ -8,6 +8,8 @@ import sys
 import pytest
 from checkout import ROOT
 
+pytestmark = pytest.mark.slow  # each is a pytest of its own
+
 TESTS = """
 import pytest
 

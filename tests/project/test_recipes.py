@@ -13,7 +13,7 @@ from checkout import ROOT, copy_packages
 PAGE = ROOT / "docs" / "extending.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-pytestmark = pytest.mark.jit_only
+pytestmark = [pytest.mark.jit_only, pytest.mark.slow]
 
 
 def section(title):
@@ -117,7 +117,6 @@ def test_a_kind_of_event(with_an_event):
     assert re.fullmatch(r"all are answered after \d+ \w+\n", run("-c", use))
 
 
-@pytest.mark.slow
 def test_a_kind_of_event_is_compiled_as_it_is_interpreted(with_an_event):
     use, run = with_an_event
     compiled = f"from depgraph.system.compiled import compile_always\ncompile_always()\n{use}"

@@ -11,7 +11,8 @@ DRIVER = shutil.which("chromedriver")
 
 needs_browser = pytest.mark.skipif(
     not (CHROMIUM and DRIVER and importlib.util.find_spec("selenium")),
-    reason="no Chromium, chromedriver (Debian: apt install chromium chromium-driver) or selenium",
+    reason="no Chromium, chromedriver (Debian: apt install chromium chromium-driver) or"
+    " selenium (depgraph[test-all])",
 )
 
 

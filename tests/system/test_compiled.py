@@ -242,6 +242,7 @@ def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(
     assert run(script) == ["compiling", expected, expected]
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_what_was_kept_does_not_count_once_a_tuple_that_it_takes_is_gone(tmp_path):
     for name, text in FILES.items():

@@ -187,6 +187,7 @@ STATED = (
 )
 
 
+@pytest.mark.slow
 def test_what_was_made_of_another_function_of_the_same_file_does_not_count(tmp_path):
     (tmp_path / "steps.py").write_text(STATED)
 
