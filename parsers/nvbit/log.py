@@ -78,7 +78,7 @@ class Log:
         tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
         if self.dialect.rewrite is not None:
             lines = self.dialect.rewrite(text[:size].tobytes())
-            text, size = np.frombuffer(lines + bytes(PADDING), np.uint8), len(lines)
+            text, size = np.frombuffer(bytearray(lines + bytes(PADDING)), np.uint8), len(lines)
         path = str(self.path)
         part = mem_trace.scan_text(text, size, path, id_offset=self.id_offset, overflow=overflow)
         part.path = path if self.is_one_of_several else None

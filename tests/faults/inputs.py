@@ -1,6 +1,7 @@
 """Small whole inputs of every format: traces, profiles, described programs, GPU models."""
 
 import bz2
+import functools
 import gzip
 import lzma
 import re
@@ -228,6 +229,7 @@ def chain_list(suffix="traceg"):
     return f"MemcpyHtoD,0x{buffer(0, 0):016x},384\n{kernels}".encode()
 
 
+@functools.cache
 def traces():
     """Return whole traces by name, as they come unpacked; `in_folder` names their kernel files."""
     grouped = chain_kernels()[1].decode()

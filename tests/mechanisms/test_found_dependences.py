@@ -72,7 +72,7 @@ def programs(draw, sms=(1, 2, 3, np.inf)):
     graph = program.graph
     freed = draw(st.lists(st.tuples(st.integers(1, n), st.integers(0, 3)), max_size=3))
     if freed:
-        at, place = np.array(freed).T
+        at, place = np.array(freed, np.int32).T.copy()
         start = (512 * place).astype(np.uint64)
         frees = join_footprints(
             at, np.zeros(len(at), np.uint8), start, start + np.uint64(512), n + 1

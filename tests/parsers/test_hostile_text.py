@@ -40,7 +40,7 @@ def words_seen(monkeypatch, text):
         counted.append(CountedWords(overlapping_words(buffer)))
         return counted[-1]
 
-    padded = np.frombuffer(text + bytes(PADDING), np.uint8)
+    padded = np.frombuffer(bytearray(text + bytes(PADDING)), np.uint8)
     with monkeypatch.context() as patched:
         patched.setattr(nvbit_text, "overlapping_words", counting)
         patched.setattr(compiled._interpreter, "is_running", True)

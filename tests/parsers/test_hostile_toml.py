@@ -35,8 +35,10 @@ def program_with(*, top=None, kernel=None, dependence=None):
     return f"{text}[[dependence]]\n{lines_of(DEPENDENCE | (dependence or {}))}"
 
 
-def outcome_of(read, path):
-    """Return what a function reads, or the error that it refuses with."""
+def outcome_of(read, path, text):
+    """Return what a function reads of a file with a text, or the error that it refuses with."""
+    path.unlink(missing_ok=True)  # to write over a file may wait for the disk
+    path.write_text(text, encoding="utf-8")
     try:
         return read(path), None
     except DepgraphError as error:
@@ -63,8 +65,8 @@ def test_a_described_program(tmp_path, part, key):
     path = tmp_path / "program.toml"
     refused = 0
     for value in VALUES:
-        path.write_text(program_with(**{part: {key: value}}), encoding="utf-8")
-        extraction, error = outcome_of(read_workload, path)
+        text = program_with(**{part: {key: value}})
+        extraction, error = outcome_of(read_workload, path, text)
         if error is None:
             assert extraction.graph.n_blocks == 8 or key == "grid"
             continue
@@ -145,8 +147,7 @@ def test_a_gpu_model(tmp_path, key):
         table = base | {key: value}
         if key == "based_on":
             del table["architecture"]
-        path.write_text(lines_of(table), encoding="utf-8")
-        gpu, error = outcome_of(load_gpu_file, path)
+        gpu, error = outcome_of(load_gpu_file, path, lines_of(table))
         assert gpu.sms <= 1 << 20 if error is None else is_one_line(error, path), (key, value)
 
 

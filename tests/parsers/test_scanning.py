@@ -32,7 +32,7 @@ from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Ranges
 
 def buffer(text):
     """Return bytes as the scanners take them: padded, and as overlapping words."""
-    padded = np.frombuffer(text + bytes(PADDING), np.uint8)
+    padded = np.frombuffer(bytearray(text + bytes(PADDING)), np.uint8)
     return padded, overlapping_words(padded)
 
 

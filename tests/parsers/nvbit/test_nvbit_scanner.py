@@ -20,7 +20,7 @@ TEXT = st.lists(
 
 def buffer(text):
     """Return bytes as the scanners take them: padded, and as overlapping words."""
-    padded = np.frombuffer(text + bytes(PADDING), np.uint8)
+    padded = np.frombuffer(bytearray(text + bytes(PADDING)), np.uint8)
     return padded, overlapping_words(padded)
 
 

@@ -26,6 +26,7 @@ FORMATS = list(examples())
 
 
 def read(content, path):
+    path.unlink(missing_ok=True)  # to write over a file may wait for the disk
     path.write_bytes(content)
     try:
         profile = read_profile(path)
