@@ -57,6 +57,7 @@ def found():
         return calibrate(measurements_of_machine(programs), PART)
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_the_constants_that_made_the_times_are_found_again(found):
     assert found.gpu.contention == pytest.approx(1.0, rel=0.2)
@@ -148,6 +149,7 @@ def assert_read_again(path, fitted):
     assert [(e.family, e.programs, e.gpu) for e in gpu.errors] == families
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_what_is_written_is_read_again(tmp_path, found):
     assert_read_again(tmp_path / "mine.toml", found)

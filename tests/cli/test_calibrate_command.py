@@ -28,6 +28,7 @@ def few(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_it_writes_a_gpu_that_reports_quote(program, few, sample_store, monkeypatch):
     monkeypatch.setattr(calibration, "_FACTORS", calibration._FACTORS[:1])
