@@ -305,7 +305,6 @@ IDENTITIES = [
     ("cuda-graph(launch-order)", "cuda-graph(programmatic)"),
     ("clusters(1)", "serial"),
     ("ios(1,1)", "serial"),
-    ("hsa-queues(100)", "cuda-graph"),
     ("green-contexts(1)", "serial"),
     ("clc", "serial"),
 ]
@@ -316,6 +315,12 @@ def test_systems_without_costs_are_what_they_reduce_to(program, names):
     any_part = {"granularity": Quantity(1, "count")}
     one, other = (makespan(name, program, any_part) for name in names)
     assert one == other
+
+
+@given(programs())
+def test_queues_enough_are_a_graph_where_no_branch_takes_slots_of_another(program):
+    free = replace(program, sms=np.inf)
+    assert makespan("hsa-queues(100)", free) == makespan("cuda-graph", free)
 
 
 @given(programs())
