@@ -27,7 +27,8 @@ from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
 compile_in_turn()
-gc.disable()  # until all tests are collected: their trees of syntax are no garbage yet
+if "PYTEST_XDIST_WORKER" in os.environ:
+    gc.disable()  # until all tests are collected: their trees of syntax are no garbage yet
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would parse all
 
 ROOT = Path(__file__).resolve().parents[1]

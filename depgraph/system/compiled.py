@@ -421,7 +421,7 @@ def _state_of(file: str) -> tuple[int, int] | None:
 
 def _is_as_imported() -> bool:
     """Tell whether what runs here is what stands in the files of compiled functions."""
-    return all(_state_of(file) == state for file, state in _imported.items())
+    return all(_state_of(file) == state for file, state in list(_imported.items()))
 
 
 @cache

@@ -154,7 +154,5 @@ def load(linked: Linked) -> tuple[object, int]:
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     if protect(begin, len(linked.content), mmap.PROT_READ | mmap.PROT_EXEC):
-        raise OSError(
-            ctypes.get_errno(), "memory may not be made executable: set NUMBA_DISABLE_JIT=1"
-        )
+        raise OSError(ctypes.get_errno(), "memory may not be made executable")
     return held, begin + linked.entry

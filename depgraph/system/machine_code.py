@@ -385,9 +385,10 @@ def _first_processor() -> dict[str, str]:
     """Return what Linux says of an x86-64, by what it calls it; nothing of other machines."""
     if (sys.platform, platform.machine(), sys.maxsize) == ("linux", "x86_64", (1 << 63) - 1):
         with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:  # noqa: PTH123
-            first = file.read(_ONE_PROCESSOR).decode(errors="replace").partition("\n\n")[0]
-            said = (line.partition(":") for line in first.splitlines())
-            return {name.strip(): value for name, _, value in said}
+            lines = file.read(_ONE_PROCESSOR).decode(errors="replace").split("\n")[:-1]
+            end = lines.index("") if "" in lines else len(lines)
+            said = (line.partition(":") for line in lines[:end])
+            return {name.strip(): value.strip() for name, _, value in said}
     return {}
 
 
@@ -395,7 +396,7 @@ def _first_processor() -> dict[str, str]:
 def _processor() -> str:
     """Return what code is made for: this processor, and how numba is set."""
     said = _first_processor()
-    if "flags" in said:  # importing LLVM would take a tenth of a short command
+    if said.get("flags"):  # importing LLVM would take a tenth of a short command
         return f"{[said.get(name) for name in _TOLD_BY]} {_numba_settings()}"
     llvm = _llvm()
     features = llvm.get_host_cpu_features().flatten()

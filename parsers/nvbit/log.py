@@ -77,8 +77,10 @@ class Log:
         """Scan whole lines of ``text[:size]``."""
         tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
         if self.dialect.rewrite is not None:
-            lines = self.dialect.rewrite(text[:size].tobytes())
-            text, size = np.frombuffer(bytearray(lines + bytes(PADDING)), np.uint8), len(lines)
+            lines = bytearray(self.dialect.rewrite(text[:size].tobytes()))
+            size = len(lines)
+            lines += bytes(PADDING)
+            text = np.frombuffer(lines, np.uint8)
         path = str(self.path)
         part = mem_trace.scan_text(text, size, path, id_offset=self.id_offset, overflow=overflow)
         part.path = path if self.is_one_of_several else None
