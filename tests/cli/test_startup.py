@@ -31,9 +31,10 @@ def test_help_loads_no_numeric_library(tmp_path):
 @pytest.mark.jit_only
 def test_the_main_job_loads_neither_pandas_nor_what_only_reports_need(tmp_path, sample_trace):
     loaded = modules_after("extract", str(sample_trace), cwd=tmp_path)
-    assert {"llvmlite", "pyarrow"} <= loaded
+    assert "pyarrow" in loaded
     again = modules_after("extract", str(sample_trace), "--force", cwd=tmp_path)
     for_bound = modules_after("bound", "--sms", "80", cwd=tmp_path)
-    assert "numba" not in again | for_bound  # what it compiles is kept, or the graph is small
+    # What it compiles is kept, or the graph is small.
+    assert not {"numba", "llvmlite"} & (again | for_bound)
     loaded |= for_bound
     assert not loaded & {"pandas", "matplotlib", "networkx", "jinja2", "distributed"}
