@@ -20,6 +20,7 @@ import extract_speed
 import first_run
 import growth
 import large_input
+import short_commands
 from figures import section
 from inputs import Options, options, parser
 from pages import write_tables
@@ -27,6 +28,7 @@ from pages import write_tables
 _PROGRAMS = {
     "extract_speed": extract_speed,
     "first_run": first_run,
+    "short_commands": short_commands,
     "large_input": large_input,
     "bound_speed": bound_speed,
     "contention_speed": contention_speed,

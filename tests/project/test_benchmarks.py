@@ -35,6 +35,7 @@ def output_of(*arguments):
         ("extract_speed.py", "two-kernel log"),
         ("large_input.py", "`--memory-limit 512MiB`"),
         ("first_run.py", "first `check`, packaged log"),
+        ("short_commands.py", "`bound` of gru_train with its profile"),
         ("bound_speed.py", "all-to-all"),
         ("contention_speed.py", "with contention"),
         ("growth.py", "networkx"),
