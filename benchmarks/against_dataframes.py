@@ -101,7 +101,7 @@ def _one(chosen: Options, method: str, store: Path) -> tuple[float, NDArray[np.i
 
 def _same_between_neighbours(keys: NDArray[np.int64], store: Path) -> bool:
     """Tell whether edges between neighbouring kernels are those of depgraph at the same lines."""
-    from depgraph.graph.kinds import KIND_NAMES
+    from depgraph.graph.dependences import KIND_NAMES
     from depgraph.store.store import Store
 
     graph = Store(store).graph()

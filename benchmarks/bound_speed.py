@@ -17,7 +17,7 @@ from measure import DEPGRAPH, median_wall, run_together
 
 from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KINDS_WITHOUT_FREES
+from depgraph.graph.dependences import KINDS_WITHOUT_FREES
 from depgraph.graph.program import BlockCounts
 from depgraph.store.writer import write_store
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -84,7 +84,7 @@ def command(
     """
     from depgraph.cli.progress import PhaseClock, input_progress
     from depgraph.extraction.pipeline import analyse
-    from depgraph.graph.kinds import ALL_KINDS
+    from depgraph.graph.dependences import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.recording.trace import Recording
     from depgraph.parsers.workload import is_workload

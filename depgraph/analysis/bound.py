@@ -12,7 +12,7 @@ import numpy as np
 from depgraph.analysis.outcome import Bound, Outcome, Paths, launch_costs, limits_of, outcome_of
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import Communication
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial

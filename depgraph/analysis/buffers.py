@@ -12,8 +12,8 @@ from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
 from depgraph.graph.block_graph import BlockGraph, assemble, join_order
+from depgraph.graph.dependences import ALL_KINDS, KIND_NAMES
 from depgraph.graph.graph_jit import SALT, mix64
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import concatenate_lists, distinct
 from depgraph.system.text import clean_text

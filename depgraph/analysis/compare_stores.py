@@ -10,7 +10,7 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_groups import kernel_loads
 from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.dependences import PairSummary
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.text import size_text

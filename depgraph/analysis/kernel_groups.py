@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.dependences import PairSummary
 from depgraph.graph.queries import PathStep
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import grouped

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph.kinds import ALL_KINDS
+from depgraph.graph.dependences import ALL_KINDS
 from depgraph.store.store import Store
 from depgraph.system.arrays import grouped
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Allocation, Calls, HostCall

@@ -23,8 +23,7 @@ from depgraph.analysis.renaming import Renaming
 from depgraph.analysis.run_times import SideBySide, side_by_side
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.dependences import KIND_NAMES, PairSummary
 from depgraph.graph.program import DeviceLaunches, Kernel
 from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks
 from depgraph.mechanisms import Mechanism

@@ -12,7 +12,7 @@ import numpy as np
 from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import extend, with_possible_joins_of
-from depgraph.graph.kinds import FOUND, KIND_NAMES, RAW, WAR, WAW, Basis
+from depgraph.graph.dependences import FOUND, KIND_NAMES, RAW, WAR, WAW, Basis
 from depgraph.graph.program import Kernel
 from depgraph.system.arrays import AddressSpaces, Mask, SetNumbers
 from depgraph.trace.records import TILES

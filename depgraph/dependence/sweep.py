@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
 from depgraph.footprint.footprints import Footprints, cut_to_spans, stack_footprints
 from depgraph.graph.block_graph import BlockGraph, assemble
+from depgraph.graph.dependences import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.graph.graph_jit import intern_lists
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.system import arrays
 from depgraph.trace.records import KernelLaunch, Operation
 

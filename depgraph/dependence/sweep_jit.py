@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.graph import kinds
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.graph_jit import OTHER_SALT, SALT, mix64
 from depgraph.system.arrays import Addresses, Blocks, Mask, Operations
 from depgraph.system.compiled import compiled_helper, compiled_if_large
@@ -29,7 +29,7 @@ _SHARES = 4
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 # As plain constants they would have `_pack` compiled once for each.
-_RAW, _WAR, _WAW, _REUSE = (np.int64(kind) for kind in range(len(kinds.KIND_NAMES)))
+_RAW, _WAR, _WAW, _REUSE = (np.int64(kind) for kind in range(len(KIND_NAMES)))
 
 
 class Ranges(NamedTuple):

@@ -15,7 +15,7 @@ from depgraph.dependence.sweep import address_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
-from depgraph.graph.kinds import FOUND, SUSPECTED
+from depgraph.graph.dependences import FOUND, SUSPECTED
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
 from depgraph.trace.records import WRITE, Damage, KernelLaunch, MemoryOperation, ScannedPart

@@ -19,7 +19,7 @@ from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shard
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.footprint.spill import FileOverflow, RangeStore
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import ALL_KINDS
+from depgraph.graph.dependences import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
 from depgraph.store.store import Store
 from depgraph.store.tables import not_a_store

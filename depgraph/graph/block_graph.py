@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph import graph_jit as compiled
-from depgraph.graph.kinds import (
+from depgraph.graph.dependences import (
     ALL_KINDS,
     CODES,
+    EDGE_BATCH,
     KIND_NAMES,
     KIND_OF_CODE,
     KINDS_WITHOUT_FREES,
     Basis,
-)
-from depgraph.graph.pairs import (
-    EDGE_BATCH,
-    GraphArrays,
     PairSummary,
     coded_edges,
     count_edges_not_in,
@@ -157,9 +154,10 @@ class FactoredGraph:
         return range(begin, end)
 
     @cached_property
-    def arrays(self) -> GraphArrays:
+    def arrays(self) -> compiled.GraphArrays:
         """The dependences as compiled code takes them."""
-        return GraphArrays(*(getattr(self, name) for name in GraphArrays._fields))
+        names = compiled.GraphArrays._fields
+        return compiled.GraphArrays(*(getattr(self, name) for name in names))
 
     def block_names(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the kernel number and the number within the kernel of every block."""

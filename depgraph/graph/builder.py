@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from depgraph.graph.block_graph import BlockGraph, assemble
-from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
+from depgraph.graph.dependences import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
 from depgraph.system import arrays
 
 

@@ -20,7 +20,7 @@ from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLau
 if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
-    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.dependences import PairSummary
     from depgraph.system.arrays import BlockTimes, Mask
     from depgraph.system.output import Scratch
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_past
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.graph.dependences import KIND_NAMES, PairSummary, Pattern
 from depgraph.system.arrays import BlockTimes, list_of_each
 from depgraph.trace.records import READ, WRITE
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.graph.block_graph import BlockGraph, assemble, join_order
-from depgraph.graph.kinds import RAW
-from depgraph.graph.pairs import group_targets, pair_joins
+from depgraph.graph.dependences import RAW, group_targets, pair_joins
 from depgraph.system import arrays
 
 Numbers = NDArray[np.int64]

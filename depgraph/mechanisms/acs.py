@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES, tracked_kinds
+from depgraph.graph.dependences import KIND_NAMES, tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
     Charges,

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.mechanisms.base import (
     Availability,
     Charges,

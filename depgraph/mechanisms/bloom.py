@@ -14,7 +14,7 @@ from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_of
-from depgraph.graph.kinds import tracked_kinds
+from depgraph.graph.dependences import tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
     Charges,

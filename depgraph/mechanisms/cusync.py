@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import RAW
+from depgraph.graph.dependences import RAW
 from depgraph.graph.regroup import columns_and_rows, stepped_graph, widen_sources
 from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.baselines import INVOCATION, ahead

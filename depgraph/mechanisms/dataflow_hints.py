@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.builder import GraphBuilder, in_order, with_possible_joins_of
-from depgraph.graph.kinds import KINDS_WITHOUT_FREES, tracked_kinds
+from depgraph.graph.dependences import KINDS_WITHOUT_FREES, tracked_kinds
 from depgraph.mechanisms import bloom
 from depgraph.mechanisms.base import (
     Availability,

@@ -13,8 +13,8 @@ from depgraph.dependence.possible import with_joins_in_known_memory, with_possib
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints, join_footprints
+from depgraph.graph.dependences import ALL_KINDS, KIND_NAMES
 from depgraph.graph.fuse import merge_kernels
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.quantities import (

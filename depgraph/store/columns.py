@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import StoreError
-from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
+from depgraph.graph.dependences import KIND_NAMES, WAW, Basis
 from depgraph.graph.program import MOST_CHILD_BLOCKS
 from depgraph.store.schema import TABLES, Column, ascends, never_falls
 from depgraph.system.arrays import rows_of

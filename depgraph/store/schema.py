@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
-from depgraph.graph.pairs import Pattern
+from depgraph.graph.dependences import BASIS_NAMES, KIND_NAMES, Pattern
 from depgraph.graph.program import JOINS
 from depgraph.system.quantities import LARGEST_ID, LONGEST_TIME
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.graph.dependences import KIND_NAMES, PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, DeviceLaunches, Kernel, launch_resources
 from depgraph.store.columns import CheckedTables, kind_of_ranges
 from depgraph.store.schema import PATTERNS

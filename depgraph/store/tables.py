@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import Communication
 from depgraph.store.schema import (
     OLDEST_VERSION,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from depgraph.footprint.footprints import Footprints, stack_footprints
 from depgraph.graph import program
-from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.graph.dependences import PairSummary, Pattern
 from depgraph.store import schema
 from depgraph.store.store import Store
 from depgraph.store.tables import (

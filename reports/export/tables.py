@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pairs import labelled_edges
+from depgraph.graph.dependences import KIND_NAMES, labelled_edges
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.schedule import Children, Schedule
 from depgraph.store.schema import arrow_schema

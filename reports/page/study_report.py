@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.study import Study
-from depgraph.graph.kinds import uncertainty
+from depgraph.graph.dependences import uncertainty
 from depgraph.reports.tables import bound_table
 from depgraph.reports.tables.answer_report import with_verdict
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice

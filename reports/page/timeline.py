@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from depgraph.analysis.study import Study
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import DeviceLaunches
 from depgraph.mechanisms import Against
 from depgraph.reports.tables.table import kernel_name, shorten

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.graph.dependences import PairSummary, Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
 from depgraph.system.text import counted
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from depgraph.analysis.study import Study
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.dependences import KIND_NAMES, PairSummary
 from depgraph.graph.queries import clearest_pair, pair_matrix
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
 from depgraph.system.text import counted

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.kernel_groups import KernelGroup, PairGroup
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.dependences import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations

@@ -20,7 +20,7 @@ from programs import (
 from depgraph.dependence.sweep import sweep
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import join_footprints
-from depgraph.graph.kinds import Basis
+from depgraph.graph.dependences import Basis
 from depgraph.system.arrays import list_of_each
 from depgraph.trace.records import LDGSTS_READ, READ, WRITE
 

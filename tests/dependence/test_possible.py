@@ -16,8 +16,8 @@ from depgraph import parsers
 from depgraph.analysis.bound import bound_one
 from depgraph.dependence.possible import opaque_pairs, with_possible_joins
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
+from depgraph.graph.dependences import FOUND, KIND_NAMES, SUSPECTED, Basis, uncertainty
 from depgraph.graph.fuse import merge_kernels
-from depgraph.graph.kinds import FOUND, KIND_NAMES, SUSPECTED, Basis, uncertainty
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow

@@ -8,7 +8,7 @@ from small_graphs import scenario_of
 import depgraph
 from depgraph import parsers, samples
 from depgraph.analysis.bound import bound_one
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.reports.export.tables import write_edges
 from depgraph.store.schema import TABLES
 

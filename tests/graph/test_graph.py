@@ -18,12 +18,17 @@ from programs import (
 )
 
 from depgraph.errors import ModelError
-from depgraph.graph import edges_jit as jit
 from depgraph.graph import graph_jit
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.dependences import (
+    Basis,
+    PairSummary,
+    Pattern,
+    group_targets,
+    labelled_edges,
+    pair_joins,
+)
 from depgraph.graph.graph_jit import mix64
-from depgraph.graph.kinds import Basis
-from depgraph.graph.pairs import PairSummary, Pattern, group_targets, labelled_edges, pair_joins
 from depgraph.graph.regroup import graph_of_pair
 from depgraph.system import arrays
 from depgraph.system.arrays import concatenate_lists, gather_lists, list_of_each, lists_of
@@ -415,7 +420,7 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
         members = to_lists(groups.member_offsets, groups.members)
         for g, group in enumerate(members):
             masks, found = np.zeros(n, np.uint16), np.empty(n, np.int32)
-            n_found = jit.union_sources(
+            n_found = graph_jit.union_sources(
                 graph.arrays, groups.join_offsets, groups.joins, g, source, masks, found
             )
             sources = found[:n_found].tolist()
@@ -424,7 +429,7 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
                 (s, group[0], naive.KINDS[k])
                 for s in sources
                 for k in range(4)
-                if int(jit.kinds_of(masks[s - first])) >> k & 1
+                if int(graph_jit.kinds_of(masks[s - first])) >> k & 1
             } == {e for e in edges if e[1] == group[0] and first <= e[0] < first + n}
 
 
@@ -432,7 +437,7 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
 def test_strongest_codes_keep_what_says_most_of_each_kind(mask):
     order = {kind: (kind, kind + 4, kind + 8) for kind in range(4)}
     present = [[code for code in codes if mask >> code & 1] for codes in order.values()]
-    assert jit.strongest_codes(mask) == sum(1 << codes[0] for codes in present if codes)
+    assert graph_jit.strongest_codes(mask) == sum(1 << codes[0] for codes in present if codes)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))

@@ -12,8 +12,7 @@ from small_graphs import scenario_of
 
 from depgraph.errors import OutputExistsError
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.kinds import KIND_NAMES, Basis
-from depgraph.graph.pairs import labelled_edges
+from depgraph.graph.dependences import KIND_NAMES, Basis, labelled_edges
 from depgraph.mechanisms.baselines import serial
 from depgraph.reports.export.tables import (
     write_edges,

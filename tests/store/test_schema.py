@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from depgraph.graph.pairs import PairSummary
+from depgraph.graph.dependences import PairSummary
 from depgraph.graph.program import Copy, Kernel
 from depgraph.store.schema import STORED_TABLES, TABLES, arrow_schema
 

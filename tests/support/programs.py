@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from depgraph.dependence.sweep import build_graph, sweep
 from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import Basis
+from depgraph.graph.dependences import Basis
 from depgraph.system.arrays import list_of_each
 from depgraph.trace.records import Allocation
 

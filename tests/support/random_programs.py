@@ -10,7 +10,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.block_graph import Resources
 from depgraph.graph.builder import GraphBuilder
-from depgraph.graph.kinds import Basis
+from depgraph.graph.dependences import Basis
 
 
 @st.composite

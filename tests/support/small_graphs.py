@@ -8,7 +8,7 @@ import numpy as np
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import SmResources, equal_shares
 from depgraph.graph.block_graph import BlockGraph, Resources
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
 from depgraph.timing.durations import Durations, counted_durations

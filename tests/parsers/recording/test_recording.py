@@ -17,7 +17,7 @@ from recordings import COPY, KERNEL, MEMSET, recording
 
 from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse, extract
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.dependences import KIND_NAMES
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.parsers.recording.packing import pack

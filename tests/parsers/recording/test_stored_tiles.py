@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from depgraph.extraction.pipeline import analyse, extract
 from depgraph.extraction.shards import choose_boundaries
-from depgraph.graph.kinds import Basis
+from depgraph.graph.dependences import Basis
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES
 from depgraph.parsers.recording.packing import pack
