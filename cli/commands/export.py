@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
+    from depgraph.schedule.policy import Schedule
     from depgraph.store.store import Store
 
     _Choice = click.Choice[str]

@@ -17,8 +17,7 @@ from depgraph.graph.program import Communication
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
-from depgraph.schedule.policy import PRIORITIES, Rules
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import PRIORITIES, Rules, Schedule
 from depgraph.system.workers import NOBODY, Steps, available_jobs
 from depgraph.timing.durations import default_durations
 

@@ -33,7 +33,7 @@ from depgraph.mechanisms.predicted_time import (
     predicted_time,
 )
 from depgraph.scenario.contention import contended_bound, contended_serial
-from depgraph.schedule.schedule import Schedule, Swept, anomaly_notes
+from depgraph.schedule.policy import ANOMALY, Schedule
 from depgraph.system.quantities import ratio, share_of_gain
 from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.durations import kernel_makespans
@@ -50,6 +50,7 @@ _NOT_BOUNDED = (
     "predictions are not held to the bound of predictions, which is for blocks that wait before "
     "they start"
 )
+_CLOSE = 1e-9  # times that are no more apart than this are alike
 
 
 class Comparison(NamedTuple):
@@ -324,3 +325,48 @@ def launch_figures(
         queueing=float(waited.sum()),
         child_share=of_children / (of_children + float(own)) if of_children else 0.0,
     )
+
+
+class Swept(NamedTuple):
+    """One point of a sweep."""
+
+    label: str  # of the row
+    # Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
+    freedom: tuple[str, float] | None
+    sms: float
+    makespan: float
+    slower_because: str = ANOMALY  # than a point of the sweep with less freedom
+
+
+def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
+    """Say of each point of a sweep which one with less room, or a smaller parameter, is faster."""
+    # Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied Mathematics
+    # 17(2), 1969: a schedule that takes what is ready may become longer with more machines, shorter
+    # jobs or fewer constraints.
+    notes = []
+    for point in points:
+        found = []
+        fewer = [p for p in points if p.label == point.label and p.sms < point.sms]
+        best = min(fewer, key=lambda p: p.makespan, default=None)
+        if best and _is_slower(point, best):
+            text = f"slower than on {best.sms:.0f} SMs ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {ANOMALY}")
+        tighter = [
+            p
+            for p in points
+            if p.sms == point.sms
+            and p.freedom is not None
+            and point.freedom is not None
+            and p.freedom[0] == point.freedom[0]
+            and p.freedom[1] < point.freedom[1]
+        ]
+        best = min(tighter, key=lambda p: p.makespan, default=None)
+        if best and _is_slower(point, best):
+            text = f"slower than {best.label} ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {point.slower_because}")
+        notes.append(tuple(found))
+    return notes
+
+
+def _is_slower(point: Swept, other: Swept) -> bool:
+    return point.makespan > other.makespan * (1 + _CLOSE)

@@ -15,8 +15,7 @@ from depgraph.graph.graph_jit import Shares, intra_block_finish
 from depgraph.mechanisms import Mechanism, Rules
 from depgraph.mechanisms.baselines import serial
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import Against
-from depgraph.schedule.schedule import ANOMALY, Schedule
+from depgraph.schedule.policy import ANOMALY, Against, Schedule
 from depgraph.system.quantities import ratio, share_of, share_of_gain
 
 

@@ -16,7 +16,7 @@ from depgraph.mechanisms.predicted_time import (
 )
 from depgraph.scenario.contention import contended_bound
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Schedule
 from depgraph.system.quantities import convert_time, ratio
 from depgraph.system.text import counted, show_bytes
 

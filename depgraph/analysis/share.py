@@ -14,7 +14,7 @@ from depgraph.mechanisms.baselines import Dataflow, Serial, serial
 from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_time
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Schedule
 from depgraph.system.quantities import ratio
 
 

@@ -30,8 +30,7 @@ from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.base import ChangedCosts, run_mechanism, run_without_launches
 from depgraph.mechanisms.baselines import Dataflow, serial
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import PRIORITIES
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import PRIORITIES, Schedule
 from depgraph.system.quantities import ratio, share_of
 from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.matched_profile import AluUse

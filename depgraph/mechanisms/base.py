@@ -16,8 +16,7 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import Gpu
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import Rules
-from depgraph.schedule.schedule import ANOMALY, Schedule
+from depgraph.schedule.policy import ANOMALY, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
 from depgraph.system import quantities
 from depgraph.system.arrays import distinct

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, word
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import IGNORED, PRIORITIES, Gates, Rules
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import IGNORED, PRIORITIES, Gates, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
 from depgraph.schedule.simulate_jit import serial_schedule
 

@@ -28,8 +28,7 @@ from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import Rules
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Rules, Schedule
 from depgraph.schedule.simulate import run_rules
 
 Words = NDArray[np.uint64]

@@ -19,8 +19,7 @@ from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.contention import contended_bound, run_contended
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import Against
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Against, Schedule
 from depgraph.timing.launch_model import LaunchTime
 
 # How much of the way from even to piled up such chains were on average (samples/validation: half

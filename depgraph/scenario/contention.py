@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.schedule import Schedule
+    from depgraph.schedule.policy import Schedule
 
 Contention = Literal["none", "sm", "full"]
 

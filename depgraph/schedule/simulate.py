@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.schedule.events_jit import Events, per, writable
 from depgraph.schedule.launching_jit import launches_of
-from depgraph.schedule.policy import IGNORED
-from depgraph.schedule.schedule import Children, Schedule
+from depgraph.schedule.policy import IGNORED, Children, Schedule
 from depgraph.schedule.simulate_jit import event_schedule
 from depgraph.schedule.sms_jit import room_of, sharing_of, waiting_of
 from depgraph.schedule.waits_jit import (

@@ -14,7 +14,7 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import Copy, Kernel
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Schedule
 from depgraph.system.output import foreign_file_in, new_folder
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 

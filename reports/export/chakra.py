@@ -11,7 +11,7 @@ from pathlib import Path
 from depgraph.graph.program import Copy, Kernel
 from depgraph.reports.export.protobuf import delimited, embedded, packed, real, whole
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.policy import Schedule
 from depgraph.system.arrays import grouped
 from depgraph.system.output import new_file
 from depgraph.system.quantities import convert_time

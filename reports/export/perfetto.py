@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from depgraph.analysis.study import Timeline
 from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm, utilization_over_time
+from depgraph.schedule.policy import Schedule, running_part, slots_on_sm, utilization_over_time
 from depgraph.system.text import clean_text
 from depgraph.timing.profile import NOWHERE
 

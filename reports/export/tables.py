@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import KIND_NAMES, labelled_edges
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.schedule import Children, Schedule
+from depgraph.schedule.policy import Children, Schedule
 from depgraph.store.schema import arrow_schema
 from depgraph.system.arrow import from_codes, from_numpy
 from depgraph.system.output import new_file

@@ -13,7 +13,7 @@ from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import DeviceLaunches
 from depgraph.mechanisms import Against
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.schedule import Schedule, running_part, slots_on_sm
+from depgraph.schedule.policy import Schedule, running_part, slots_on_sm
 from depgraph.system.text import clean_text, show_number
 from depgraph.timing.profile import NOWHERE
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from depgraph.reports.plots.style import COLOURS, HATCHED, LABEL_WIDTH, Plot, new_figure, plain_text
 from depgraph.reports.tables.table import kernel_name, shorten
-from depgraph.schedule.schedule import Schedule, slots_on_sm
+from depgraph.schedule.policy import Schedule, slots_on_sm
 from depgraph.system.text import counted, show_number, show_percent, show_time, size_text
 
 if TYPE_CHECKING:

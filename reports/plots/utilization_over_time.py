@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from depgraph.analysis.study import Study
 from depgraph.reports.plots.style import DARK, HATCHED, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten
-from depgraph.schedule.schedule import Schedule, running_part, utilization_over_time
+from depgraph.schedule.policy import Schedule, running_part, utilization_over_time
 from depgraph.system.text import counted, show_number, show_percent, size_text
 
 _BINS = 400

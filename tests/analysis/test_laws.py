@@ -33,7 +33,7 @@ from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.schedule.schedule import running_part, utilization_over_time
+from depgraph.schedule.policy import running_part, utilization_over_time
 from depgraph.system.text import show_time
 from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from random_programs import graphs, one_column, one_row, programs
 from small_graphs import graph_of, scenario_of
 
+from depgraph.analysis.compare_mechanisms import Swept, anomaly_notes
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.builder import GraphBuilder
@@ -19,7 +20,6 @@ from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import serial
 from depgraph.mechanisms.bloom import ask_filters
 from depgraph.mechanisms.cusync import waits_per_block
-from depgraph.schedule.schedule import Swept, anomaly_notes
 from depgraph.timing.launch_model import LaunchModel, LaunchTime
 from depgraph.trace.records import READ, WRITE
 

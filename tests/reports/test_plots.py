@@ -22,7 +22,7 @@ from depgraph.reports.plots import (
     write_plots,
 )
 from depgraph.reports.plots.style import house_style, longest_drawn
-from depgraph.schedule.schedule import Schedule, slots_on_sm
+from depgraph.schedule.policy import Schedule, slots_on_sm
 from depgraph.timing.measured_run import MeasuredRun
 
 NAMES = {
