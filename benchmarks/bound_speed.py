@@ -19,7 +19,7 @@ from depgraph.extraction.workload import WorkloadKernel, workload_extraction
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import KINDS_WITHOUT_FREES
 from depgraph.graph.program import BlockCounts
-from depgraph.store.writer import write_store
+from depgraph.store.store import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,9 +35,8 @@ from depgraph.recorder.times import (
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.recorder.unseen import note_unseen
 from depgraph.store.companions import captures_of, remove_stale, times_of, write_companion
-from depgraph.store.store import Store
+from depgraph.store.store import Store, write_store
 from depgraph.store.tables import not_a_store
-from depgraph.store.writer import write_store
 from depgraph.system.output import new_file, refuse_existing, stable_path
 
 

@@ -256,8 +256,7 @@ def _extract_if_needed(program: suite_file.Program) -> None:
     from depgraph.extraction.pipeline import extract
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload, read_workload
-    from depgraph.store.store import Store
-    from depgraph.store.writer import write_store
+    from depgraph.store.store import Store, write_store
 
     path = Path(program.store)
     if os.path.lexists(path):

@@ -35,8 +35,8 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
+    from depgraph.store.store import write_store
     from depgraph.store.tables import not_a_store
-    from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
     from depgraph.system.text import counted
 

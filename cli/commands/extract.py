@@ -88,8 +88,8 @@ def command(
     from depgraph.parsers import open_trace
     from depgraph.parsers.recording.trace import Recording
     from depgraph.parsers.workload import is_workload
+    from depgraph.store.store import write_store
     from depgraph.store.tables import not_a_store
-    from depgraph.store.writer import write_store
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.output import refuse_existing, stable_path
 
@@ -160,7 +160,7 @@ def _extract_workload(path: Path, output: Path, kinds: frozenset[str], *, force:
     from dataclasses import replace
 
     from depgraph.parsers.workload import read_workload
-    from depgraph.store.writer import write_store
+    from depgraph.store.store import write_store
 
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))

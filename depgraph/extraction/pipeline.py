@@ -21,9 +21,8 @@ from depgraph.footprint.spill import FileOverflow, RangeStore
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
-from depgraph.store.store import Store
+from depgraph.store.store import Store, write_store
 from depgraph.store.tables import not_a_store
-from depgraph.store.writer import write_store
 from depgraph.system.output import Scratch, refuse_existing
 from depgraph.system.workers import BASE_BYTES, Threads, Workers, available_jobs, default_limit
 from depgraph.trace.records import MemoryOperation, PartTask, Trace

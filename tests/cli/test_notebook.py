@@ -11,7 +11,7 @@ import depgraph
 from depgraph.errors import ModelError
 from depgraph.parsers.workload import read_workload
 from depgraph.samples import sample_path
-from depgraph.store.writer import write_store
+from depgraph.store.store import write_store
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "_notebook.py"
 

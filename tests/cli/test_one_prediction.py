@@ -8,7 +8,7 @@ import depgraph
 from depgraph import parsers
 from depgraph.parsers.workload import read_workload
 from depgraph.samples import sample_path
-from depgraph.store.writer import write_store
+from depgraph.store.store import write_store
 
 TIMES = "predicted_us", "predicted_low_us", "predicted_high_us"
 ASKED = "cuda-graph,streams,pdl,dataflow"

@@ -16,8 +16,7 @@ from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.positions import read_positions
 from depgraph.parsers.nvbit.text import LaunchTable
-from depgraph.store.store import Store
-from depgraph.store.writer import write_store
+from depgraph.store.store import Store, write_store
 from depgraph.system.machine_code import MachineCode
 
 LAUNCH = (

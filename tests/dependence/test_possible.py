@@ -21,7 +21,7 @@ from depgraph.graph.fuse import merge_kernels
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.baselines import Dataflow
-from depgraph.store.writer import write_store
+from depgraph.store.store import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"
 

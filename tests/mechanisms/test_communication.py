@@ -17,8 +17,7 @@ from depgraph.mechanisms import Charges, find_mechanisms
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.store.store import Store
-from depgraph.store.writer import write_store
+from depgraph.store.store import Store, write_store
 
 LINK = """\
 [[link]]

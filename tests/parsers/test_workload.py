@@ -8,8 +8,7 @@ from programs import edges_of
 
 from depgraph.errors import TraceError
 from depgraph.parsers.workload import read_workload
-from depgraph.store.store import Store
-from depgraph.store.writer import write_store
+from depgraph.store.store import Store, write_store
 from depgraph.system.described import line_of_key
 from depgraph.timing.durations import default_durations
 

@@ -20,9 +20,8 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import Copy
 from depgraph.parsers import open_trace
 from depgraph.store.schema import OLDEST_VERSION, SCHEMA_VERSION, STORED_TABLES, TABLES
-from depgraph.store.store import Store
+from depgraph.store.store import Store, write_store
 from depgraph.store.tables import Checksums
-from depgraph.store.writer import write_store
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from depgraph.graph import graph_jit as compiled
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Copy, Extraction, Kernel
 from depgraph.store.schema import STORED_TABLES
-from depgraph.store.store import Store
-from depgraph.store.writer import write_store
+from depgraph.store.store import Store, write_store
 
 FILES = [*(f"{table}.parquet" for table in STORED_TABLES), "SHA256SUMS"]
 # More bits are flipped where this is set, in a lane of CI or by hand.
