@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from depgraph.dependence.positions_jit import overlay_ranges
 from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
-from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.spill import touched_by_copies
+from depgraph.footprint.footprints import Footprints, touched_by_copies
 from depgraph.graph.program import Extraction
 from depgraph.system.arrays import AccessKinds, Addresses, Blocks
 from depgraph.trace.records import MemoryOperation

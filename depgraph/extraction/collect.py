@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from depgraph.dependence.sweep import address_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.errors import ModelError, TraceError
-from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
+from depgraph.footprint.footprints import Footprints, Run, concatenate_footprints, freed_between
 from depgraph.graph.dependences import FOUND, SUSPECTED
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
@@ -22,7 +22,6 @@ from depgraph.trace.records import WRITE, Damage, KernelLaunch, MemoryOperation,
 
 if TYPE_CHECKING:
     from depgraph.extraction.shards import ShardResult
-    from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts
     from depgraph.system import arrays
     from depgraph.trace.records import Allocation, BlockTouches, Operation, PossibleWrites, Trace

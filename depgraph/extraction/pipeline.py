@@ -16,8 +16,7 @@ from depgraph.dependence.sweep import SetPairs, build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, BlockNumbers, Collector, kernel_rows
 from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
-from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.footprint.spill import FileOverflow, RangeStore
+from depgraph.footprint.footprints import GRANULARITIES, FileOverflow, RangeStore
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks

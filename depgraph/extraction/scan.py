@@ -18,8 +18,7 @@ import numpy as np
 import nvtx
 
 from depgraph.errors import OutputError
-from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.spill import FileOverflow, Run, write_run_by_start
+from depgraph.footprint.footprints import FileOverflow, Footprints, Run, write_run_by_start
 from depgraph.system.output import Scratch, lock, one_line_errors, tool_version
 from depgraph.system.workers import Workers
 from depgraph.trace import records

@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 from depgraph.dependence.sweep import SetPairs, sweep_possible, sweep_spaces
 from depgraph.footprint.footprints import (
     ADDRESS_END,
+    PAGE_BYTES,
     Footprints,
+    RangeStore,
+    Run,
+    SpilledFootprints,
     concatenate_footprints,
     stack_footprints,
+    write_run,
 )
-from depgraph.footprint.spill import PAGE_BYTES, RangeStore, Run, SpilledFootprints, write_run
 from depgraph.system.arrays import AddressSpaces, FirstBlocks, list_of_each, list_offsets
 from depgraph.system.output import Scratch
 from depgraph.system.workers import Workers, return_free_memory

@@ -18,8 +18,7 @@ from depgraph.system.arrays import columns_of, rows_of
 from depgraph.trace.records import RANGE, TILES, Allocation, HostCall, KernelLaunch
 
 if TYPE_CHECKING:
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.footprint.spill import SpilledFootprints
+    from depgraph.footprint.footprints import Footprints, SpilledFootprints
     from depgraph.graph.dependences import PairSummary
     from depgraph.system.arrays import BlockTimes, Mask
     from depgraph.system.output import Scratch

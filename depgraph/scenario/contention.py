@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.gpu.model import Gpu, MeasuredErrors, calibrated_gpu
-from depgraph.schedule.policy import HOLDS, IGNORED, Rules
+from depgraph.schedule.policy import HOLDS, IGNORED, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
 from depgraph.timing.durations import Durations, kernel_makespans
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
-    from depgraph.schedule.policy import Schedule
 
 Contention = Literal["none", "sm", "full"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.model import MeasuredErrors, calibrated_gpu
 from depgraph.gpu.sm_resources import SmResources, sm_resources
-from depgraph.graph.dependences import KIND_NAMES, Uncertainty, uncertainty
+from depgraph.graph.dependences import KIND_NAMES, PairSummary, Uncertainty, uncertainty
 from depgraph.system.arrays import columns_of
 from depgraph.system.quantities import convert_time
 from depgraph.timing.durations import Durations, kernel_makespans
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.dependences import PairSummary
     from depgraph.graph.program import DeviceLaunches, Kernel
     from depgraph.scenario.contention import Contention, Trust
     from depgraph.scenario.of_store import Request

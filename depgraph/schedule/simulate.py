@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.schedule.events_jit import Events, per, writable
 from depgraph.schedule.launching_jit import launches_of
-from depgraph.schedule.policy import IGNORED, Children, Schedule
+from depgraph.schedule.policy import IGNORED, Children, LaunchRules, Places, Rules, Schedule
 from depgraph.schedule.simulate_jit import event_schedule
 from depgraph.schedule.sms_jit import room_of, sharing_of, waiting_of
 from depgraph.schedule.waits_jit import (
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import DeviceLaunches
     from depgraph.schedule.launching_jit import Launches
-    from depgraph.schedule.policy import LaunchRules, Places, Rules
     from depgraph.schedule.waits_jit import Blocks
 
 # SMs of a GPC where a GPU's model does not say: those of an H100 have up to 18.

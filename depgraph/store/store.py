@@ -18,7 +18,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, StoreError
-from depgraph.footprint.footprints import Footprints, freed_between, stack_footprints
+from depgraph.footprint.footprints import (
+    Footprints,
+    SpilledFootprints,
+    freed_between,
+    stack_footprints,
+)
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import KIND_NAMES, PairSummary, Pattern
 from depgraph.graph.program import (
@@ -57,7 +62,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from _typeshed import DataclassInstance
 
-    from depgraph.footprint.spill import SpilledFootprints
 
 _IDENTITY_LENGTH = 32
 _ROW_GROUP = 1 << 19

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.next_steps import Step
 from depgraph.extraction.workload import FORMAT as WORKLOAD
-from depgraph.graph.dependences import uncertainty
+from depgraph.graph.dependences import Uncertainty, uncertainty
 from depgraph.graph.program import Extraction, Kernel, kernel_remarks, remarks
 from depgraph.reports.tables.show_tables import pair_table
 from depgraph.reports.tables.table import Column, Report, Table, common, facts_of, kernel_names
@@ -28,7 +28,6 @@ from depgraph.system.text import (
 if TYPE_CHECKING:
     from depgraph.analysis.races import Race, RaceCheck
     from depgraph.extraction.check import Checkup
-    from depgraph.graph.dependences import Uncertainty
     from depgraph.store.store import Store
 
 

@@ -6,9 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.extraction.shards import cut_footprints
-from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    cut_at_multiples,
+    join_footprints,
+)
 from depgraph.footprint.ranges_jit import _sort_ranges, join_ranges
-from depgraph.footprint.spill import cut_at_multiples
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 HIGHEST = 1 << 57

@@ -14,12 +14,13 @@ from stores import files_of
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.pipeline import analyse, extract
-from depgraph.footprint.footprints import Footprints, concatenate_footprints
-from depgraph.footprint.spill import (
+from depgraph.footprint.footprints import (
     PAGE_BYTES,
     FileOverflow,
+    Footprints,
     RangeStore,
     SpilledFootprints,
+    concatenate_footprints,
     read_slice,
     write_run,
     write_run_by_start,

@@ -11,7 +11,7 @@ from small_logs import CONSUMER, EXPECTED, PRODUCER, edges_in, read, write
 
 from depgraph.errors import ModelError
 from depgraph.extraction.pipeline import analyse, extract
-from depgraph.footprint.spill import SpilledFootprints
+from depgraph.footprint.footprints import SpilledFootprints
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.log import NvbitTrace
 
