@@ -48,7 +48,7 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
 def with_possible_writes(
     graph: BlockGraph, swept: Sequence[SetPairs], kernels: Sequence[Kernel]
 ) -> BlockGraph:
-    """Add the joins that writes out of sight make possible, as `sweep_possible` found them."""
+    """Add the joins that writes out of sight make possible, as `ShardResult.possible` has them."""
     if not swept:
         return graph
     reach = np.zeros(graph.n_operations, np.uint8)

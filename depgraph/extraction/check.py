@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.dependence.sweep import ShardResult
 from depgraph.errors import TraceError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
-from depgraph.extraction.shards import ShardResult
 from depgraph.graph.program import BlockCounts, Kernel, remarks
 from depgraph.system.arrays import Blocks
 from depgraph.system.text import kernels_text

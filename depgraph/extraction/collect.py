@@ -21,7 +21,7 @@ from depgraph.system.text import counted
 from depgraph.trace.records import WRITE, Damage, KernelLaunch, MemoryOperation, ScannedPart
 
 if TYPE_CHECKING:
-    from depgraph.extraction.shards import ShardResult
+    from depgraph.dependence.sweep import ShardResult
     from depgraph.graph.program import BlockCounts
     from depgraph.system import arrays
     from depgraph.trace.records import Allocation, BlockTouches, Operation, PossibleWrites, Trace

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import nvtx
 
-from depgraph.dependence.sweep import SetPairs, build_graph
+from depgraph.dependence.sweep import (
+    SetPairs,
+    ShardAnalysis,
+    ShardResult,
+    analyse_shards,
+    build_graph,
+)
 from depgraph.errors import ModelError
 from depgraph.extraction.collect import BLOCK_BYTES, BlockNumbers, Collector, kernel_rows
-from depgraph.extraction.shards import ShardAnalysis, ShardResult, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES, FileOverflow, RangeStore
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import ALL_KINDS

@@ -15,8 +15,7 @@ from programs import (
 )
 
 from depgraph.dependence import sweep_jit as jit
-from depgraph.dependence.sweep import _one_of_equals, build_graph, sweep
-from depgraph.extraction.shards import cut_footprints
+from depgraph.dependence.sweep import _one_of_equals, build_graph, cut_footprints, sweep
 from depgraph.system.arrays import list_of_each
 
 # Two levels of 64 bits each, and a third of the upper one.

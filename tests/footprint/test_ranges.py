@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.extraction.shards import cut_footprints
+from depgraph.dependence.sweep import cut_footprints
 from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,

@@ -141,7 +141,7 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
     spilled = []
     whole = RangeStore._spill
     monkeypatch.setattr(RangeStore, "_spill", lambda self: (spilled.append(1), whole(self)))
-    monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 64 * MIB // 4000)
+    monkeypatch.setattr("depgraph.dependence.sweep._BYTES_PER_RANGE", 64 * MIB // 4000)
     extract(
         open_trace(sample_trace),
         tmp_path / "files",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from depgraph.dependence.sweep import choose_boundaries
 from depgraph.extraction.pipeline import analyse, extract
-from depgraph.extraction.shards import choose_boundaries
 from depgraph.graph.dependences import Basis
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES
@@ -324,8 +324,8 @@ def test_shards_of_the_address_space_find_the_same(tmp_path, monkeypatch):
         chosen.append(choose_boundaries(*arguments))
         return chosen[-1]
 
-    monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 1 << 50)
-    monkeypatch.setattr("depgraph.extraction.shards.choose_boundaries", boundaries)
+    monkeypatch.setattr("depgraph.dependence.sweep._BYTES_PER_RANGE", 1 << 50)
+    monkeypatch.setattr("depgraph.dependence.sweep.choose_boundaries", boundaries)
     cut = analyse(open_trace(path))
     assert ((chosen[0] > C) & (chosen[0] < C + 2 * ROWS * COLUMNS)).any()
     assert possible_edges(cut.graph) == {(5, 6, "TILES")}
