@@ -18,7 +18,6 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput, TraceStream, WholeInput
 from depgraph.parsers.scanning.json_lines import JsonLines, lanes_of, text_of, whole
-from depgraph.parsers.scanning.launch_limits import check_dimensions
 from depgraph.parsers.scanning.touch_table import MAX_Y, pack_block
 from depgraph.trace import records
 
@@ -150,7 +149,7 @@ class _Reader(JsonLines):
                 continue
             place[dispatch.index] = at
             try:
-                check_dimensions(launch.grid, launch.block)
+                records.check_dimensions(launch.grid, launch.block)
             except ValueError as error:
                 part.damage.append(records.Damage(part.lines, f"dispatch {number}: {error}"))
             if dispatch.last.count(_LAST_BLOCK):

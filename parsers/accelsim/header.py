@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.scanning_jit import ADDRESS_END
 from depgraph.trace.names import demangle
-from depgraph.trace.records import Dim3, KernelLaunch
+from depgraph.trace.records import Dim3, KernelLaunch, checked_launch, signed64
 
 NAME_MARK = b"-kernel name = "
 # The window of generic addresses that stand for shared, or local, memory.

@@ -13,10 +13,9 @@ from typing import Any
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import TraceInput
 from depgraph.parsers.scanning.json_lines import LARGEST, lines_of, three, whole
-from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
 from depgraph.trace.names import demangle
-from depgraph.trace.records import Dim3, KernelLaunch, programmatic_code
+from depgraph.trace.records import Dim3, KernelLaunch, checked_launch, programmatic_code, signed64
 
 METADATA, EVENT = "kernel_metadata", "kernel_launch"
 ADDRESSES = frozenset({"mem_addr_trace", "mem_trace"})  # today's name, and that until 2025

@@ -16,12 +16,18 @@ from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.scanning.inputs import find_text
-from depgraph.parsers.scanning.launch_limits import checked_launch, signed64
 from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
 from depgraph.parsers.scanning.scanning_jit import LANES, PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.system.arrays import Text
-from depgraph.trace.records import Damage, KernelLaunch, Overflow, ScannedPart
+from depgraph.trace.records import (
+    Damage,
+    KernelLaunch,
+    Overflow,
+    ScannedPart,
+    checked_launch,
+    signed64,
+)
 
 # Names of kernels that copy by TMA, whose addresses NVBit up to 1.7 cannot print. A name is weak
 # evidence: it counts only where the trace shows no such instruction of any kernel.
