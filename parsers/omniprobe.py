@@ -18,7 +18,7 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import InputTrace, TraceInput, TraceStream, WholeInput
 from depgraph.parsers.scanning.json_lines import JsonLines, lanes_of, text_of, whole
-from depgraph.parsers.scanning.touch_table import MAX_Y, pack_block
+from depgraph.parsers.scanning.tables import MAX_Y, pack_block
 from depgraph.trace import records
 
 FORMAT = "omniprobe"

@@ -9,15 +9,15 @@ from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.accelsim.header import KernelHeader, parse_header, with_layout
 from depgraph.parsers.scanning.inputs import LineBuffer, Readable, whole_lines
-from depgraph.parsers.scanning.opcodes import (
+from depgraph.parsers.scanning.scanning_jit import IGNORE, LANES, overlapping_words
+from depgraph.parsers.scanning.tables import (
     MemoryOpcode,
     OpcodeTable,
     Space,
+    TouchTable,
     global_meaning,
     untraced_by,
 )
-from depgraph.parsers.scanning.scanning_jit import IGNORE, LANES, overlapping_words
-from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.system.arrays import Text, Words
 from depgraph.trace.records import Damage, Overflow, ScannedPart
 

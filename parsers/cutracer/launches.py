@@ -13,7 +13,7 @@ from typing import Any
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import TraceInput
 from depgraph.parsers.scanning.json_lines import LARGEST, lines_of, three, whole
-from depgraph.parsers.scanning.opcodes import MemoryOpcode, decode_opcode, untraced_by
+from depgraph.parsers.scanning.tables import MemoryOpcode, decode_opcode, untraced_by
 from depgraph.trace.names import demangle
 from depgraph.trace.records import Dim3, KernelLaunch, checked_launch, programmatic_code, signed64
 

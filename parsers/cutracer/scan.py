@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from depgraph.errors import TraceError
 from depgraph.parsers.cutracer import launches
 from depgraph.parsers.recording.tensor_maps import MOST_DIMENSIONS, TensorMap, tile_ranges
-from depgraph.parsers.scanning import opcodes
-from depgraph.parsers.scanning import scanning_jit as tables
+from depgraph.parsers.scanning import scanning_jit as scanner
+from depgraph.parsers.scanning import tables
 from depgraph.parsers.scanning.json_lines import DAMAGE, JsonLines, lanes_of
-from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage, Ranges, ScannedPart
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 TILES, COMPLETION = "tma_trace", "capture_completion"
 _DIMENSIONS = 3
-_ALL_LANES = (1 << tables.LANES) - 1
+_ALL_LANES = (1 << scanner.LANES) - 1
 _NOT_NAMED = "has accesses by instructions that the trace does not name"
 _INCOMPLETE = "has accesses that CUTracer lost (capture_completion: incomplete)"
 _TAKEN_AFTERWARDS = (
@@ -44,11 +43,11 @@ _MOST_ROWS = 1 << 14
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 Bytes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 _KINDS = {
-    tables.GLOBAL_READ: (READ,),
-    tables.GLOBAL_WRITE: (WRITE,),
-    tables.GLOBAL_UPDATE: (SYNC_READ, WRITE),
-    tables.ORDERED_READ: (SYNC_READ,),
-    tables.ASYNC_COPY: (LDGSTS_READ,),
+    scanner.GLOBAL_READ: (READ,),
+    scanner.GLOBAL_WRITE: (WRITE,),
+    scanner.GLOBAL_UPDATE: (SYNC_READ, WRITE),
+    scanner.ORDERED_READ: (SYNC_READ,),
+    scanner.ASYNC_COPY: (LDGSTS_READ,),
 }
 
 
@@ -71,7 +70,7 @@ class _Reader(JsonLines):
         self._is_metadata_new = False
         self._index: dict[int, int] = {}  # of launches, by number
         self._rows: dict[tuple[int, int, int, int], int] = {}
-        self._opcodes: Counter[opcodes.MemoryOpcode] = Counter()
+        self._opcodes: Counter[tables.MemoryOpcode] = Counter()
         self._tiles_of: dict[int, bool] = {}  # launches with tile records: whether all are known
 
     def _take(self, line: bytes) -> Access | None:
@@ -109,7 +108,7 @@ class _Reader(JsonLines):
         self._metadata, self._is_metadata_new = kernel, kernel is not None
 
     def _access(self, record: dict[str, Any]) -> Access | None:
-        lanes = lanes_of(record, "addrs", tables.LANES, tables.LANES)
+        lanes = lanes_of(record, "addrs", scanner.LANES, scanner.LANES)
         mask = int(record.get("active_mask", hex(_ALL_LANES)), 16)
         mask &= ~int(record.get("cluster_shared_mask", "0x0"), 16)  # shared memory of a cluster
         row, launch = self._row_of(record)
@@ -119,18 +118,18 @@ class _Reader(JsonLines):
             self._part.untraced[launch] = _NOT_NAMED
             return None
         self._opcodes[opcode] += 1
-        meaning = opcodes.global_meaning(opcode)
+        meaning = tables.global_meaning(opcode)
         if opcode.is_untraced_global:
-            self._part.untraced[launch] = opcodes.untraced_by(opcode)
-        if meaning == tables.IGNORE:
+            self._part.untraced[launch] = tables.untraced_by(opcode)
+        if meaning == scanner.IGNORE:
             self._touches.arrays.rows.instructions[row] += 1
             return None
-        if meaning == tables.ASYNC_COPY and max(lanes) < tables.SHARED_WINDOW_END:
+        if meaning == scanner.ASYNC_COPY and max(lanes) < scanner.SHARED_WINDOW_END:
             self._part.skipped["shared-memory side of asynchronous copies (LDGSTS)"] += 1
             return None
         return Access(row, meaning, opcode.width, mask, lanes, self._part.lines)
 
-    def _opcode(self, record: dict[str, Any]) -> opcodes.MemoryOpcode | None:
+    def _opcode(self, record: dict[str, Any]) -> tables.MemoryOpcode | None:
         """Return the opcode of a record: older ones have it, newer ones its number in a table."""
         if "sass" in record:
             return launches.opcode_of(str(record["sass"]))
@@ -147,9 +146,11 @@ class _Reader(JsonLines):
     def _row(self, launch: int, x: int, y: int, z: int) -> int:
         row = self._rows.get((launch, x, y, z))
         if row is None:
-            if not (0 <= x <= MAX_X and 0 <= y <= MAX_Y and 0 <= z <= MAX_Y):
+            if not (0 <= x <= tables.MAX_X and 0 <= y <= tables.MAX_Y and 0 <= z <= tables.MAX_Y):
                 raise ValueError("no such block")
-            row = self._rows[launch, x, y, z] = self._touches.find_row(launch, pack_block(x, y, z))
+            row = self._rows[launch, x, y, z] = self._touches.find_row(
+                launch, tables.pack_block(x, y, z)
+            )
         return row
 
     def _launch_of(self, record: dict[str, Any]) -> int:
@@ -206,9 +207,9 @@ class _Reader(JsonLines):
         meanings = np.array([access.meaning for access in found], np.uint8)
         widths = np.array([access.width for access in found], np.uint64)
         masks = np.array([access.mask & _ALL_LANES for access in found], np.uint32)
-        active = (masks[:, None] >> np.arange(tables.LANES, dtype=np.uint32) & 1).astype(np.bool_)
+        active = (masks[:, None] >> np.arange(scanner.LANES, dtype=np.uint32) & 1).astype(np.bool_)
         active &= addresses != 0  # older records have no mask, and 0 where a lane took no part
-        beyond = (active & (addresses >= tables.ADDRESS_END)).any(axis=1)
+        beyond = (active & (addresses >= scanner.ADDRESS_END)).any(axis=1)
         for access in np.flatnonzero(beyond):
             self._note_damaged(found[access].line)
         active[beyond] = False
@@ -230,7 +231,7 @@ class _Reader(JsonLines):
     def _finish(self) -> None:
         part = self._part
         part.touches = self._touches.touches()
-        opcodes.count_opcodes(part, self._opcodes.items())
+        tables.count_opcodes(part, self._opcodes.items())
         for launch, known in self._tiles_of.items():
             if not known:
                 part.untraced[launch] = "copies by TMA, of which the trace does not say all"
@@ -247,7 +248,7 @@ def read_records(stream: TraceStream, overflow: Overflow | None) -> ScannedPart:
     return _Reader(overflow).read(stream)
 
 
-def _bytes_of(record: dict[str, Any], opcode: opcodes.MemoryOpcode) -> Bytes | None:
+def _bytes_of(record: dict[str, Any], opcode: tables.MemoryOpcode) -> Bytes | None:
     """Return where the ranges that a copy touches begin and end; None if it does not say so."""
     info = record.get("tma_transfer_info")
     if info is None:
@@ -255,7 +256,7 @@ def _bytes_of(record: dict[str, Any], opcode: opcodes.MemoryOpcode) -> Bytes | N
     if info["is_prefetch"]:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     if not info["is_tensor"]:
-        return _bulk(record, info) if opcode.effect == opcodes.Effect.READ else None
+        return _bulk(record, info) if opcode.effect == tables.Effect.READ else None
     tensor = info["tensor"]
     if tensor["mode"] != "TILED" or tensor["tiled"]["interleave_id"] != 0:
         return None
@@ -317,5 +318,5 @@ def _tensor_map(tiled: dict[str, Any]) -> TensorMap | None:
 
 
 def _check_end(start: int, end: int) -> None:
-    if not 0 < start < end <= tables.ADDRESS_END:
+    if not 0 < start < end <= scanner.ADDRESS_END:
         raise ValueError("address that no GPU has")

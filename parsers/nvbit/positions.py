@@ -13,7 +13,7 @@ from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.nvbit.text import scan_text
 from depgraph.parsers.scanning.inputs import TraceInput, whole_lines
 from depgraph.parsers.scanning.scanning_jit import WARPS
-from depgraph.parsers.scanning.touch_table import WarpTouches
+from depgraph.parsers.scanning.tables import WarpTouches
 from depgraph.system.arrays import Blocks
 from depgraph.trace.records import BlockTouches, Trace
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.scanning.inputs import find_text
-from depgraph.parsers.scanning.opcodes import OpcodeTable, count_opcodes, untraced_by
 from depgraph.parsers.scanning.scanning_jit import LANES, PADDING, overlapping_words
-from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.parsers.scanning.tables import OpcodeTable, TouchTable, count_opcodes, untraced_by
 from depgraph.system.arrays import Text
 from depgraph.trace.records import (
     Damage,

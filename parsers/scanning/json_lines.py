@@ -10,7 +10,7 @@ from typing import Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.scanning.inputs import TraceStream
-from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.parsers.scanning.tables import TouchTable
 from depgraph.system.text import in_short
 from depgraph.trace.records import Damage, Dim3, Overflow, ScannedPart
 

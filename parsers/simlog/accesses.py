@@ -17,7 +17,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.accelsim.header import parse_header
 from depgraph.parsers.accelsim.kernel_list import parse_copy
 from depgraph.parsers.scanning.inputs import InputTrace, WholeInput, whole_lines
-from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
+from depgraph.parsers.scanning.tables import MAX_X, MAX_Y, TouchTable, pack_block
 from depgraph.parsers.simlog.lines import PUSHED_MARK, NamedBlocks, pushed_kernel
 from depgraph.trace import records
 from depgraph.trace.names import demangle

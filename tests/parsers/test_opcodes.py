@@ -2,8 +2,8 @@
 
 import pytest
 
-from depgraph.parsers.scanning.opcodes import Effect, Space, decode_opcode, global_meaning
 from depgraph.parsers.scanning.scanning_jit import ASYNC_COPY
+from depgraph.parsers.scanning.tables import Effect, Space, decode_opcode, global_meaning
 
 READ, WRITE, UPDATE, NONE = Effect.READ, Effect.WRITE, Effect.UPDATE, Effect.NONE
 GLOBAL, GENERIC, SHARED = Space.GLOBAL, Space.GENERIC, Space.SHARED

@@ -26,7 +26,7 @@ from depgraph.parsers.scanning.scanning_jit import (
     overlapping_words,
     take_row,
 )
-from depgraph.parsers.scanning.touch_table import pack_block
+from depgraph.parsers.scanning.tables import pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Ranges
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.parsers.scanning import touch_table
-from depgraph.parsers.scanning.touch_table import TouchTable, pack_block
+from depgraph.parsers.scanning import tables
+from depgraph.parsers.scanning.tables import TouchTable, pack_block
 from depgraph.trace.records import Ranges
 
 RANGES = st.lists(
@@ -23,7 +23,7 @@ RANGES = st.lists(
 @pytest.fixture(autouse=True)
 def small_tables(monkeypatch):
     for name, size in (("_ROWS", 2), ("_RANGES", 4), ("_MAX_RANGES", 16)):
-        monkeypatch.setattr(touch_table, name, size)
+        monkeypatch.setattr(tables, name, size)
 
 
 def one_range(start, size=1, row=0, kind=0):

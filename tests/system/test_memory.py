@@ -27,7 +27,7 @@ from depgraph.footprint.footprints import (
 )
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit import text as nvbit_text
-from depgraph.parsers.scanning import touch_table
+from depgraph.parsers.scanning import tables
 from depgraph.store.store import Store
 from depgraph.system.workers import _free_in_groups, default_limit, parse_size
 
@@ -160,7 +160,7 @@ def test_ranges_of_one_part_may_go_through_files(tmp_path, sample_trace, sample_
     take = FileOverflow.take
     monkeypatch.setattr(FileOverflow, "take", lambda *a: (taken.append(len(a[1])), take(*a)))
     monkeypatch.setattr("depgraph.extraction.pipeline._LEAST_RANGES", 500)
-    monkeypatch.setattr(touch_table, "_RANGES", 256)
+    monkeypatch.setattr(tables, "_RANGES", 256)
     monkeypatch.setattr(nvbit_text, "_workspace", nvbit_text._Workspace())
     options = {"memory_limit": 1, "scratch": tmp_path, "jobs": 2}
     extract(open_trace(sample_trace), tmp_path / "files", **options)
