@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from depgraph.extraction.workload import WorkloadKernel
 from depgraph.graph.program import ENGINES, Collective, Link
-from depgraph.system import quantities
 from depgraph.system.described import (
     REQUIRED,
     DescribedFile,
@@ -27,7 +26,16 @@ from depgraph.system.described import (
     show_value,
     whole,
 )
-from depgraph.system.text import in_short
+from depgraph.system.text import (
+    FASTEST_MEMORY,
+    LARGEST_ID,
+    LARGEST_PARAMETER,
+    LONGEST_TIME,
+    MOST_BLOCKS_PER_SM,
+    SLOWEST_MEMORY,
+    convert_time,
+    in_short,
+)
 
 _Named = TypeVar("_Named")
 
@@ -56,10 +64,10 @@ BLOCK = Field("block", dimensions, "block size", "threads", (128, 1, 1))
 OF_AN_SM = (
     Field("registers", whole(1, 255), "32-bit registers", "of a thread"),
     Field("shared_bytes", whole(0, 1 << 20), "shared memory of a block", "bytes"),
-    Field("occupancy", whole(1, quantities.MOST_BLOCKS_PER_SM), "most that an SM holds", "blocks"),
+    Field("occupancy", whole(1, MOST_BLOCKS_PER_SM), "most that an SM holds", "blocks"),
 )
-STREAM = Field("stream", whole(0, quantities.LARGEST_ID), "CUDA stream", default=0)
-TIME = real(0, quantities.LONGEST_TIME)
+STREAM = Field("stream", whole(0, LARGEST_ID), "CUDA stream", default=0)
+TIME = real(0, LONGEST_TIME)
 
 
 class DescribedProgram(DescribedFile):
@@ -161,7 +169,7 @@ def _taken(tables: Sequence[Any], known: Sequence[Field]) -> dict[str, list[Any]
 
 
 _MOST_GROUPS = 1 << 12
-_RATE = real(quantities.SLOWEST_MEMORY, quantities.FASTEST_MEMORY)
+_RATE = real(SLOWEST_MEMORY, FASTEST_MEMORY)
 _SLOWED = real(0, 100)
 
 
@@ -170,7 +178,7 @@ def _spans(value: object) -> list[tuple[float, float]]:
     if type(value) is int:
         sizes = [1] * min(value, _MOST_GROUPS + 1)
     if not 0 < len(sizes) <= _MOST_GROUPS or not all(
-        type(size) is int and 0 < size <= quantities.LARGEST_PARAMETER for size in sizes
+        type(size) is int and 0 < size <= LARGEST_PARAMETER for size in sizes
     ):
         raise ValueError(f"a number from 1 to {_MOST_GROUPS}, or a list of whole sizes")
     ends = np.concatenate([[0], np.cumsum(sizes)]) / sum(sizes)
@@ -196,7 +204,7 @@ COLLECTIVE = (
     NAME,
     Field("kind", anything, '"collective"'),
     Field("engine", one_of(ENGINES), "what moves the data", default="sm"),
-    Field("bytes", whole(1, quantities.LARGEST_ID), "what is moved", "bytes"),
+    Field("bytes", whole(1, LARGEST_ID), "what is moved", "bytes"),
     Field("duration", TIME, "instead of bytes"),
     Field("link", anything, "name of what it crosses"),
     Field("groups", _spans, "parts that it moves in", default=[(0.0, 1.0)]),
@@ -277,7 +285,7 @@ def _time(
     if values["duration"] is not None:
         return float(values["duration"] * share)
     nanoseconds = values["bytes"] * share / link.bandwidth_of(values["engine"])
-    moving = quantities.convert_time(nanoseconds, "ns", unit, None)
+    moving = convert_time(nanoseconds, "ns", unit, None)
     if moving is None:
         file.fail("kernel", i, "bytes", f"bytes over GB/s are no {unit}", "give a duration")
     return float(moving) + link.alpha_of(values["engine"])

@@ -10,8 +10,7 @@ from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram,
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.inputs import TraceStream
 from depgraph.system.described import Reader, optional, real, text, whole
-from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
-from depgraph.system.text import clean_text, in_short
+from depgraph.system.text import LONGEST_TIME, MOST_SMS, clean_text, in_short
 
 _MOST_BYTES = 256 << 20
 _MOST_BLOCKS = 1 << 21

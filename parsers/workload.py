@@ -32,7 +32,7 @@ from depgraph.system.described import (
     show_value,
     whole,
 )
-from depgraph.system.quantities import LARGEST_ID
+from depgraph.system.text import LARGEST_ID
 from depgraph.trace.records import PROGRAMMATIC
 
 _MOST_KERNELS = 1 << 18

@@ -8,7 +8,7 @@ import click
 
 from depgraph.cli.options import shared, values
 from depgraph.recorder.run import MOST_GPU_MEMORY
-from depgraph.system.quantities import LARGEST_ID
+from depgraph.system.text import LARGEST_ID
 
 # What C++, in which the recorder reads the pattern, does not know.
 _PYTHON_ONLY = re.compile(r"(?<!\\)(?:\\\\)*\(\?[^:=!]")

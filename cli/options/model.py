@@ -11,8 +11,7 @@ import click
 from depgraph.analysis.next_steps import Invocation
 from depgraph.cli.options.shared import deps_option, given_options, say, together
 from depgraph.cli.options.values import BANDWIDTH, ID, OCCUPANCY, PATH, SMS, TIME, reading
-from depgraph.system.quantities import LARGEST_ID, whole_number
-from depgraph.system.text import in_short, one_line
+from depgraph.system.text import LARGEST_ID, in_short, one_line, read_whole_number
 
 if TYPE_CHECKING:
     from depgraph.mechanisms import Quantity
@@ -140,7 +139,7 @@ def where_from(options: Mapping[str, Any]) -> Where:
     from depgraph.timing.profile import Where
 
     iteration = options["iteration"]
-    if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
+    if iteration not in PICKS and read_whole_number(iteration, 0, LARGEST_ID) is None:
         message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
     named = {what: options[what] for what in ("device", "process", "context", "stream")}

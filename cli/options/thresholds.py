@@ -13,7 +13,7 @@ import click
 from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.shared import Function, together
 from depgraph.cli.options.values import Value
-from depgraph.system.quantities import number
+from depgraph.system.text import read_number
 
 if TYPE_CHECKING:
     from depgraph.reports.ci import Threshold
@@ -55,7 +55,7 @@ def _read_limit(text: str) -> tuple[str, float]:
     metric = _FORMER_NAMES.get(name.strip(), name.strip())
     if not equals or metric not in METRICS:
         raise ValueError(f"is not a limit: give METRIC=VALUE, METRIC: {', '.join(METRICS)}")
-    limit = number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
+    limit = read_number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
     if limit is None:
         raise ValueError("is not a limit: the value is not a number")
     return metric, limit

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import click
 
-from depgraph.system.quantities import (
+from depgraph.system.text import (
     FASTEST_MEMORY,
     LARGEST_ID,
     LONGEST_TIME,
@@ -19,10 +19,10 @@ from depgraph.system.quantities import (
     MOST_SM_COUNTS,
     MOST_SMS,
     SLOWEST_MEMORY,
-    number,
-    whole_number,
+    in_short,
+    read_number,
+    read_whole_number,
 )
-from depgraph.system.text import in_short
 from depgraph.system.workers import LEAST_LIMIT, parse_size
 
 _MICROSECONDS = {"us": 1.0, "ms": 1e3, "s": 1e6}
@@ -88,7 +88,7 @@ def whole(least: int, most: int) -> Value:
     """Return the type of a whole number within limits."""
 
     def read(text: str) -> int:
-        value = whole_number(text, least, most)
+        value = read_whole_number(text, least, most)
         if value is None:
             raise ValueError(f"is not a whole number from {least} to {most}")
         return value
@@ -109,7 +109,7 @@ def size(least: int = LEAST_LIMIT, most: int | None = None) -> Value:
 
 
 def _read_percent(text: str) -> float:
-    value = number(text, 0.0, 1e6)
+    value = read_number(text, 0.0, 1e6)
     if value is None:
         raise ValueError("is not a percentage from 0")
     return value
@@ -129,7 +129,7 @@ def _read_sm_counts(text: str) -> tuple[float, ...]:
 def _sm_counts_of(part: str) -> Sequence[float]:
     if part in {"inf", "unlimited"}:
         return [math.inf]
-    bounds = [whole_number(text, 1, MOST_SMS) for text in part.split(":")]
+    bounds = [read_whole_number(text, 1, MOST_SMS) for text in part.split(":")]
     if None in bounds or len(bounds) > len(("first", "last", "step")):
         raise ValueError(f"is not a number of SMs: give N to {MOST_SMS}, FIRST:LAST[:STEP] or inf")
     first, last, step = (*bounds, *(bounds[:1] if len(bounds) == 1 else ()), 1)[:3]
@@ -152,7 +152,7 @@ def _read_kernel_range(text: str) -> tuple[int | None, int | None]:
 
 
 def _kernel_number(text: str) -> int:
-    value = whole_number(text, 0, LARGEST_ID - 1)
+    value = read_whole_number(text, 0, LARGEST_ID - 1)
     if value is None:
         raise ValueError("is not a range of kernels: give A:B")
     return value
@@ -160,7 +160,7 @@ def _kernel_number(text: str) -> int:
 
 def _read_pair(text: str) -> tuple[int, int]:
     """Read the kernel waited for and the kernel that waits."""
-    ends = [whole_number(end, -LARGEST_ID, LARGEST_ID) for end in text.split(":")]
+    ends = [read_whole_number(end, -LARGEST_ID, LARGEST_ID) for end in text.split(":")]
     if len(ends) != len(("source", "target")) or ends[0] is None or ends[1] is None:
         raise ValueError("are not two kernels: give SOURCE:TARGET, such as 3:11")
     return ends[0], ends[1]
@@ -169,7 +169,7 @@ def _read_pair(text: str) -> tuple[int, int]:
 def _read_bandwidth(text: str) -> float | Literal["gpu"]:
     if text == "gpu":
         return "gpu"
-    bandwidth = number(text, SLOWEST_MEMORY, FASTEST_MEMORY)
+    bandwidth = read_number(text, SLOWEST_MEMORY, FASTEST_MEMORY)
     if bandwidth is None:
         limits = f"{SLOWEST_MEMORY:g} to {FASTEST_MEMORY:g} GB/s"
         raise ValueError(f"is not a bandwidth: give {limits}, or gpu")
@@ -179,7 +179,7 @@ def _read_bandwidth(text: str) -> float | Literal["gpu"]:
 def _read_time(text: str) -> float:
     """Read ``2.3ms``, ``850us`` or ``1.2s``, in microseconds."""
     unit = next((unit for unit in _MICROSECONDS if text.endswith(unit)), None)
-    value = None if unit is None else number(text.removesuffix(unit).strip(), 0.0, LONGEST_TIME)
+    value = read_number(text.removesuffix(unit or "").strip(), 0.0, LONGEST_TIME)
     if unit is None or not value:
         raise ValueError("is not a time with its unit, such as 2.3ms, 850us or 1.2s")
     return value * _MICROSECONDS[unit]

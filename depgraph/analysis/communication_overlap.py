@@ -17,8 +17,7 @@ from depgraph.analysis.activity import (
 )
 from depgraph.errors import ModelError
 from depgraph.system.arrays import grouped
-from depgraph.system.quantities import share_of_gain
-from depgraph.system.text import counted
+from depgraph.system.text import counted, share_of_gain
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 _MICROSECOND = 1000.0  # ns

@@ -34,7 +34,7 @@ from depgraph.mechanisms.predicted_time import (
 )
 from depgraph.scenario.contention import contended_bound, contended_serial
 from depgraph.schedule.policy import ANOMALY, Schedule
-from depgraph.system.quantities import ratio, share_of_gain
+from depgraph.system.text import ratio, share_of_gain
 from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.durations import kernel_makespans
 

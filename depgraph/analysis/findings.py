@@ -32,7 +32,7 @@ from depgraph.scenario.contention import run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.arrays import distinct
-from depgraph.system.quantities import ratio, share_of
+from depgraph.system.text import ratio, share_of
 from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.measured_run import MeasuredRun

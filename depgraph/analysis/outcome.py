@@ -16,7 +16,7 @@ from depgraph.mechanisms import Mechanism, Rules
 from depgraph.mechanisms.baselines import serial
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ANOMALY, Against, Schedule
-from depgraph.system.quantities import ratio, share_of, share_of_gain
+from depgraph.system.text import ratio, share_of, share_of_gain
 
 
 class LaunchCosts(NamedTuple):

@@ -27,8 +27,7 @@ from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
 from depgraph.gpu.sm_resources import occupancy
 from depgraph.scenario.contention import trust_in
 from depgraph.system.arrays import grouped
-from depgraph.system.quantities import ratio
-from depgraph.system.text import counted
+from depgraph.system.text import counted, ratio
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, LaunchModel, launch_model
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 

@@ -13,7 +13,7 @@ from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, invert_lists
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import gather_lists
-from depgraph.system.quantities import ratio
+from depgraph.system.text import ratio
 
 SHARES = (0.5, 0.9, 1.0)
 """Parts of the possible speedup that a set of buffers is looked for."""

@@ -17,8 +17,7 @@ from depgraph.mechanisms.predicted_time import (
 from depgraph.scenario.contention import contended_bound
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Schedule
-from depgraph.system.quantities import convert_time, ratio
-from depgraph.system.text import counted, show_bytes
+from depgraph.system.text import convert_time, counted, ratio, show_bytes
 
 _ANYTHING = 1.02  # a smaller speedup is none
 _IN_PARALLEL = "with independent branches side by side"

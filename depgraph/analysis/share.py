@@ -15,7 +15,7 @@ from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_tim
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Schedule
-from depgraph.system.quantities import ratio
+from depgraph.system.text import ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from depgraph.mechanisms.base import ChangedCosts, run_mechanism, run_without_la
 from depgraph.mechanisms.baselines import Dataflow, serial
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES, Schedule
-from depgraph.system.quantities import ratio, share_of
+from depgraph.system.text import ratio, share_of
 from depgraph.system.workers import NOBODY, Steps
 from depgraph.timing.matched_profile import AluUse
 from depgraph.timing.profile import Site

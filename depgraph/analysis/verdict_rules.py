@@ -17,13 +17,13 @@ from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
 from depgraph.system.arrays import grouped
-from depgraph.system.quantities import ratio
 from depgraph.system.text import (
     clean_text,
     counted,
     in_short,
     kernels_text,
     operations_text,
+    ratio,
     show_bytes,
     show_factor,
     show_number,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.apply.plan import PLAIN, EdgeReason
 from depgraph.errors import ApplyError
-from depgraph.system.quantities import ratio
 from depgraph.system.strict_json import read_json, restore
+from depgraph.system.text import ratio
 
 if TYPE_CHECKING:
     from depgraph.mechanisms.predicted_time import PredictedTime

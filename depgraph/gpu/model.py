@@ -19,8 +19,14 @@ from depgraph.system.described import (
     toml_text,
     whole,
 )
-from depgraph.system.quantities import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
-from depgraph.system.text import in_short, show_percent
+from depgraph.system.text import (
+    FASTEST_MEMORY,
+    LARGEST_PARAMETER,
+    MOST_SMS,
+    SLOWEST_MEMORY,
+    in_short,
+    show_percent,
+)
 
 _LARGEST = 1000  # measured or predicted a thousand times too long
 _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]

@@ -18,10 +18,16 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ANOMALY, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
-from depgraph.system import quantities
 from depgraph.system.arrays import distinct
-from depgraph.system.quantities import LARGEST_PARAMETER, LONGEST_TIME, TIMES, convert_time
-from depgraph.system.text import in_short
+from depgraph.system.text import (
+    LARGEST_PARAMETER,
+    LONGEST_TIME,
+    TIMES,
+    convert_time,
+    in_short,
+    read_number,
+    read_whole_number,
+)
 from depgraph.timing.launch_model import OFF, LaunchModel
 
 Found = TypeVar("Found")
@@ -87,7 +93,7 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
         raise ModelError(
             f"cost {in_short(text)!r}: give MECHANISM.COST=VALUE, such as acs-sw.launch=8us"
         )
-    value = quantities.number(match[1], 0.0, LONGEST_TIME)
+    value = read_number(match[1], 0.0, LONGEST_TIME)
     if value is None:
         raise ModelError(
             f"cost {in_short(text)!r}: {in_short(match[1])!r} is not a number from 0 to "
@@ -337,7 +343,7 @@ def word(mechanism: str, text: str) -> str:
 
 def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
     """Read a parameter; refuse what is not a whole number from `least` to `most`."""
-    value = quantities.whole_number(text, least, most)
+    value = read_whole_number(text, least, most)
     if value is None:
         raise ModelError(
             f"{mechanism}: {in_short(text)!r} is not a whole number from {least} to {most}"
@@ -347,7 +353,7 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
 
 def share(mechanism: str, text: str) -> float:
     """Read a parameter; refuse what is not a number from 0 to 1."""
-    value = quantities.number(text, 0.0, 1.0)
+    value = read_number(text, 0.0, 1.0)
     if value is None:
         raise ModelError(f"{mechanism}: {in_short(text)!r} is not a share from 0 to 1")
     return value

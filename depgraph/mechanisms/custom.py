@@ -31,8 +31,7 @@ from depgraph.schedule.policy import (
     Rules,
 )
 from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
-from depgraph.system.quantities import LARGEST_PARAMETER
-from depgraph.system.text import clean_text
+from depgraph.system.text import LARGEST_PARAMETER, clean_text
 
 SUFFIX = ".toml"
 _AVAILABLE = {

@@ -32,8 +32,7 @@ from depgraph.scenario.of_store import Request
 from depgraph.scenario.scenario import Scenario
 from depgraph.store.store import Store
 from depgraph.system.arrays import list_of_each
-from depgraph.system.quantities import ratio
-from depgraph.system.text import did_you_mean, in_short
+from depgraph.system.text import did_you_mean, in_short, ratio
 from depgraph.timing.launch_model import LaunchChoice, parse_launch
 from depgraph.trace.records import READ, WRITE
 

@@ -14,8 +14,7 @@ from depgraph.gpu.model import Gpu, load_gpu
 from depgraph.gpu.sm_resources import SmResources, default_gpu, sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import Statement, apply_what_ifs
-from depgraph.system.quantities import convert_time, ratio, share_of
-from depgraph.system.text import counted, kernels_text
+from depgraph.system.text import convert_time, counted, kernels_text, ratio, share_of
 from depgraph.timing.durations import (
     Durations,
     default_durations,

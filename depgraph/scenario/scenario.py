@@ -18,7 +18,7 @@ from depgraph.gpu.model import MeasuredErrors, calibrated_gpu
 from depgraph.gpu.sm_resources import SmResources, sm_resources
 from depgraph.graph.dependences import KIND_NAMES, PairSummary, Uncertainty, uncertainty
 from depgraph.system.arrays import columns_of
-from depgraph.system.quantities import convert_time
+from depgraph.system.text import convert_time
 from depgraph.timing.durations import Durations, kernel_makespans
 from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, LaunchModel, launch_model
 

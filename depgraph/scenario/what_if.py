@@ -17,14 +17,15 @@ from depgraph.graph.dependences import ALL_KINDS, KIND_NAMES
 from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
-from depgraph.system.quantities import (
+from depgraph.system.text import (
     GREATEST_FACTOR,
     LARGEST_ID,
     LONGEST_TIME,
-    number,
-    whole_number,
+    counted,
+    in_short,
+    read_number,
+    read_whole_number,
 )
-from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
 
 GRAMMAR = (
@@ -155,7 +156,7 @@ def _address(text: str, value: str) -> int:
 
 
 def _merge(text: str, terms: dict[str, tuple[str, str]]) -> Merge:
-    numbers = [whole_number(part, 0, LARGEST_ID) for part in terms["merge"][1].split(",")]
+    numbers = [read_whole_number(part, 0, LARGEST_ID) for part in terms["merge"][1].split(",")]
     if len(numbers) != len(("first", "second")) or numbers[0] is None or numbers[1] is None:
         raise _wrong(text, "merge takes two kernel numbers, such as 3,4")
     return Merge(text, min(numbers[0], numbers[1]), max(numbers[0], numbers[1]))
@@ -175,7 +176,7 @@ def _gap(text: str, terms: dict[str, tuple[str, str]]) -> Gap:
 
 
 def _number(text: str, value: str) -> float:
-    found = number(value, 0.0, LONGEST_TIME)
+    found = read_number(value, 0.0, LONGEST_TIME)
     if found is None:
         raise _wrong(text, f"{in_short(value)!r} is not a number from 0 to {LONGEST_TIME:g}")
     return found
@@ -250,7 +251,7 @@ def _is_meant(kernels: str, kernel: Kernel) -> bool:
     """Tell whether a kernel is in a list of numbers, ranges A:B, and patterns of names."""
     for part in kernels.split(","):
         low, colon, high = part.partition(":")
-        ends = [whole_number(end or "0", 0, LARGEST_ID) for end in (low, high)]
+        ends = [read_whole_number(end or "0", 0, LARGEST_ID) for end in (low, high)]
         if part and not colon and ends[0] is not None:
             found = kernel.kernel == ends[0]
         elif colon and ends[0] is not None and ends[1] is not None:

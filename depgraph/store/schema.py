@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from depgraph.graph.dependences import BASIS_NAMES, KIND_NAMES, Pattern
 from depgraph.graph.program import JOINS
-from depgraph.system.quantities import LARGEST_ID, LONGEST_TIME
+from depgraph.system.text import LARGEST_ID, LONGEST_TIME
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, HOST_CALLS, SOMEWHERE
 
 if TYPE_CHECKING:

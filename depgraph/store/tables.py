@@ -51,8 +51,7 @@ from depgraph.system.described import (
     whole,
 )
 from depgraph.system.output import foreign_file_in, recover
-from depgraph.system.quantities import LARGEST_ID
-from depgraph.system.text import in_short
+from depgraph.system.text import LARGEST_ID, in_short
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

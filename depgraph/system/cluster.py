@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from depgraph.errors import ClusterError, DepgraphError
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.processes import Lost
-from depgraph.system.quantities import MOST_JOBS, whole_number
+from depgraph.system.text import MOST_JOBS, read_whole_number
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
         raise ClusterError(message) from None
     if address.startswith(_LOCAL):
         count = address.removeprefix(_LOCAL)
-        workers = whole_number(count, 1, MOST_JOBS)
+        workers = read_whole_number(count, 1, MOST_JOBS)
         if workers is None:
             message = f"scheduler {address!r}: give local:N with N workers, such as local:4"
             raise ClusterError(message)

@@ -23,8 +23,7 @@ from typing import (
 )
 
 from depgraph.errors import DepgraphError, InputError, ModelError, TraceError
-from depgraph.system.quantities import MOST_ROWS
-from depgraph.system.text import clean_text, in_short, shown_in_short
+from depgraph.system.text import MOST_ROWS, clean_text, in_short, shown_in_short
 
 Reader: TypeAlias = Callable[[object], Any]
 """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
-from depgraph.system.quantities import LONGEST_TIME, convert_time, number
-from depgraph.system.text import in_short
+from depgraph.system.text import LONGEST_TIME, convert_time, in_short, read_number
 
 if TYPE_CHECKING:
     from depgraph.timing.measured_run import MeasuredRun
@@ -161,7 +160,7 @@ def parse_launch(text: str) -> LaunchChoice:
 
 
 def _time(text: str, whole: str) -> float:
-    value = number(text, 0.0, LONGEST_TIME)
+    value = read_number(text, 0.0, LONGEST_TIME)
     if value is None:
         raise ModelError(
             f"launch costs {in_short(whole)!r}: {in_short(text)!r} is not a time from 0 to "

@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.graph.program import Kernel
-from depgraph.system.quantities import LARGEST_ID, whole_number
-from depgraph.system.text import counted, nor_more, show_number, show_percent
+from depgraph.system.text import (
+    LARGEST_ID,
+    counted,
+    nor_more,
+    read_whole_number,
+    show_number,
+    show_percent,
+)
 from depgraph.timing.align import UNPAIRED, Level, align
 from depgraph.timing.durations import median
 from depgraph.timing.matched_profile import PICKS, Match
@@ -253,7 +259,7 @@ def _picked(profile: KernelProfile, iteration: str, n_iterations: int) -> NDArra
         return np.arange(n_iterations)
     if iteration == "last":
         return np.array([n_iterations - 1])
-    number = whole_number(iteration, 0, LARGEST_ID)
+    number = read_whole_number(iteration, 0, LARGEST_ID)
     if number is None:
         found, hint = f"iteration {iteration!r} cannot be taken", f"give {', '.join(PICKS)}"
         raise ProfileError(profile.source, found, f"{hint} or a number from 0")

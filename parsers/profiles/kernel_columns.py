@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.host_spans import Call, HostSpans, Names
-from depgraph.system.quantities import LONGEST_TIME, MOST_SMS
+from depgraph.system.text import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile, KernelUnit
 
 Integers = NDArray[np.int64]

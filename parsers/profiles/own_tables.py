@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import Text, open_text
-from depgraph.system.quantities import LONGEST_TIME, MICROSECONDS, MOST_SMS
+from depgraph.system.text import LONGEST_TIME, MICROSECONDS, MOST_SMS
 from depgraph.timing.profile import BlockProfile, KernelProfile
 
 if TYPE_CHECKING:

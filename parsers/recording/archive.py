@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import TraceError
 from depgraph.system.described import Field, any_text, fault_of_json, items, optional, whole
-from depgraph.system.quantities import LARGEST_ID
 from depgraph.system.strict_json import read_json
-from depgraph.system.text import in_short, show_bytes
+from depgraph.system.text import LARGEST_ID, in_short, show_bytes
 from depgraph.system.workers import default_limit
 
 FORMAT_VERSION = 3

@@ -21,8 +21,7 @@ from depgraph.parsers.scanning.json_lines import (
     whole,
 )
 from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES, USES_OWN_MAPS
-from depgraph.system.quantities import LARGEST_ID
-from depgraph.system.text import in_short
+from depgraph.system.text import LARGEST_ID, in_short
 from depgraph.trace import records
 
 CALLS = frozenset({"stream", "sync", "graph", "edges"})

@@ -14,8 +14,7 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Schedule
 from depgraph.system.arrays import grouped
 from depgraph.system.output import new_file
-from depgraph.system.quantities import convert_time
-from depgraph.system.text import clean_text
+from depgraph.system.text import clean_text, convert_time
 from depgraph.trace.records import TO_DEVICE, TO_HOST
 
 _VERSION = "0.0.4"

@@ -4,8 +4,7 @@ from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.study import Study
 from depgraph.reports.plots.style import DARK, Plot, label_rows, new_figure, no_data, plain_text
 from depgraph.reports.tables.table import shorten
-from depgraph.system.quantities import share_of
-from depgraph.system.text import counted, show_number, show_percent
+from depgraph.system.text import counted, share_of, show_number, show_percent
 
 _SHOWN = 10
 _NAME_WIDTH = 30

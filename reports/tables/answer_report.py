@@ -14,9 +14,10 @@ from depgraph.mechanisms.predicted_time import PredictedTime
 from depgraph.reports.tables.bound_table import bound_report
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.reports.tables.table import Report
-from depgraph.system.quantities import TIMES, ratio
 from depgraph.system.text import (
+    TIMES,
     counted,
+    ratio,
     show_factor,
     show_number,
     show_percent,

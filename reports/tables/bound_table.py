@@ -16,8 +16,7 @@ from depgraph.reports.tables.table import (
     table_rows,
     whole_sms,
 )
-from depgraph.system.quantities import TIMES, ratio
-from depgraph.system.text import show_factor, show_number, size_text
+from depgraph.system.text import TIMES, ratio, show_factor, show_number, size_text
 
 _WORTH_SAYING = 1.005
 _SIZES_IN_WORDS = 3

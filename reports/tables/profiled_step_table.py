@@ -9,8 +9,7 @@ from typing import Any
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.profiled_step import ProfiledStep, Spent
 from depgraph.reports.tables.table import Column, Report, Table, common, show_count
-from depgraph.system.quantities import ratio
-from depgraph.system.text import counted, show_factor, show_percent, show_time
+from depgraph.system.text import counted, ratio, show_factor, show_percent, show_time
 
 _CAUSES = (
     ("computing", "kernels compute"),
