@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from depgraph.errors import RecorderError
-from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import Toolkit, sees_tiles
+from depgraph.system.loading import is_ours
 from depgraph.system.output import WorkFolder, one_line_errors, work_folder
 
 Thing = TypeVar("Thing")

@@ -22,8 +22,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from depgraph.ownership import is_ours
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -328,6 +326,7 @@ class CompiledFunction:
     @cached_property
     def _shipped(self) -> CodeCache | None:
         """The files of code that came with depgraph, where its sources are as they came, too."""
+        from depgraph.system.loading import is_ours
         from depgraph.system.machine_code import SHIPPED, is_common_processor
 
         if not self.__module__.startswith("depgraph.") or not SHIPPED.is_dir():
@@ -339,6 +338,7 @@ class CompiledFunction:
     @cached_property
     def _kept(self) -> CodeCache | None:
         """The files in which compiled code is kept; None if nothing can be kept."""
+        from depgraph.system.loading import is_ours
         from depgraph.system.machine_code import CodeCache, folder_of, makers
 
         folder = folder_of(Path(self.py_func.__code__.co_filename))

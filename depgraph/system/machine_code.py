@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.ownership import read_ours
-from depgraph.system.linking import (
+from depgraph.system.loading import (
     Linked,
     NotLinkableError,
     address_in_libc,
     link,
     load,
     names_outside,
+    read_ours,
 )
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def is_common_processor() -> bool:
 @cache
 def runner() -> bytes:
     """Return what links and loads code, passes arguments and takes results: two files."""
-    return Path(__file__).with_name("linking.py").read_bytes() + Path(__file__).read_bytes()
+    return Path(__file__).with_name("loading.py").read_bytes() + Path(__file__).read_bytes()
 
 
 @cache

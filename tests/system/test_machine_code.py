@@ -13,7 +13,7 @@ import pytest
 
 from depgraph.system import machine_code
 from depgraph.system.compiled import compiled
-from depgraph.system.linking import NotLinkableError
+from depgraph.system.loading import NotLinkableError
 from depgraph.system.machine_code import (
     CodeCache,
     MachineCode,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from depgraph.ownership import _is_own, is_ours, read_ours
 from depgraph.recorder.build import Builder
 from depgraph.recorder.toolkit import Toolkit
+from depgraph.system.loading import _is_own, is_ours, read_ours
 from depgraph.system.machine_code import digest_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
@@ -77,7 +77,7 @@ def test_what_is_read_is_what_was_looked_at(tmp_path, monkeypatch):
         return status
 
     fstat = os.fstat
-    monkeypatch.setattr("depgraph.ownership.os.fstat", replaced)
+    monkeypatch.setattr("depgraph.system.loading.os.fstat", replaced)
     assert read_ours(path) == b"mine"
     monkeypatch.undo()
     with pytest.raises(PermissionError):
@@ -98,8 +98,8 @@ def test_a_group_of_the_user_alone_is_the_user(tmp_path, monkeypatch, name, memb
     path = tmp_path / "it"
     path.write_text("")
     path.chmod(0o664)
-    monkeypatch.setattr("depgraph.ownership._ROOT", -1)
-    monkeypatch.setattr("depgraph.ownership.os.getuid", lambda: path.stat().st_uid)
+    monkeypatch.setattr("depgraph.system.loading._ROOT", -1)
+    monkeypatch.setattr("depgraph.system.loading.os.getuid", lambda: path.stat().st_uid)
     _is_own.cache_clear()
 
     def group_of(number):

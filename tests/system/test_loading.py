@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from depgraph.system.linking import NotLinkableError, address_in_libc, link, load, names_outside
+from depgraph.system.loading import NotLinkableError, address_in_libc, link, load, names_outside
 
 llvm = pytest.importorskip("llvmlite.binding")
 if llvm.llvm_version_info[0] < 17:

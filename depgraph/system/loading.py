@@ -1,20 +1,28 @@
-"""Object files put into memory to run, without LLVM: importing it takes as long as a short command.
+"""Code in files: what others may have written is not run; object files, put into memory to run.
 
-What numba makes for x86-64 leaves open nothing but addresses, each a word of its own, as whatever
-it calls or reads may be far away (System V psABI, "Large code model"). What it makes for other
-processors leaves open more, which LLVM knows how to fill in.
+LLVM is not needed for that: importing it takes as long as a short command. What numba makes for
+x86-64 leaves open nothing but addresses, each a word of its own, as whatever it calls or reads may
+be far away (System V psABI, "Large code model"). What it makes for other processors leaves open
+more, which LLVM knows how to fill in.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
+import os
+import stat
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+_ROOT = 0
+_MOST_LINKS = 40  # as Linux follows
 
 # ELF-64: System V Application Binary Interface, "Object Files".
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
@@ -35,6 +43,86 @@ _CONTENT, _SYMBOLS, _OPEN_WORDS = 1, 2, 4  # kinds of sections; exceptions of C+
 _ADDRESS = 1  # a kind of open word
 _BINDING, _OF_THE_FILE = 4, 0  # bits of a symbol's kind below its binding; the least binding
 _KIND, _FOUND_AS_IT_RUNS = 0xF, 10  # GNU's indirect functions
+
+
+def is_ours(path: Path) -> bool:
+    """Tell whether only the user, root and this package's owner may write a file or folder.
+
+    Nor may anybody else put another in its place: all folders on the way, and links, are theirs.
+    """
+    # What is not there is nobody's.
+    if not hasattr(os, "getuid"):
+        return True
+    try:
+        *way, last = _on_the_way_to(path)
+    except OSError:
+        return False
+    return all(map(_keeps_its_entries, way)) and _is_written_by_us(last)
+
+
+def read_ours(path: Path) -> bytes:
+    """Read a file that is ours; raise `PermissionError` of another's."""
+    # What is read is what was looked at, even if another file is there by now.
+    with path.open("rb") as file:
+        if not is_ours(path.parent) or not _is_written_by_us(os.fstat(file.fileno())):
+            raise PermissionError(errno.EACCES, "others may write there", str(path))
+        return file.read()
+
+
+def _on_the_way_to(path: Path) -> Iterator[os.stat_result]:
+    """Yield what stands at each step from the root to a file, links and where they lead."""
+    left = list(reversed(path.absolute().parts))
+    at, links = Path(), 0
+    while left:
+        part = left.pop()
+        at = at.parent if part == ".." else at / part  # an absolute part begins anew
+        status = at.lstat()
+        yield status
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            left += reversed(at.readlink().parts)
+            at = at.parent
+
+
+def _keeps_its_entries(status: os.stat_result) -> bool:
+    """Tell whether nobody else may rename our entries of a folder, or lead a link elsewhere."""
+    if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:  # such as /tmp
+        return _is_owned(status)
+    return _is_written_by_us(status)
+
+
+def _is_written_by_us(status: os.stat_result) -> bool:
+    if not hasattr(os, "getuid"):
+        return True
+    if not _is_owned(status) or status.st_mode & stat.S_IWOTH:
+        return False
+    # A group named as the user, without other members, is the user's own.
+    return not status.st_mode & stat.S_IWGRP or _is_own(status.st_gid)
+
+
+def _is_owned(status: os.stat_result) -> bool:
+    return status.st_uid in {_ROOT, os.getuid(), _owner_of_package()}
+
+
+@cache
+def _owner_of_package() -> int:
+    return Path(__file__).stat().st_uid
+
+
+@cache
+def _is_own(group: int) -> bool:
+    """Tell whether a group is root's, or one that was made for the user alone."""
+    import grp
+    import pwd
+
+    try:
+        found = grp.getgrgid(group)
+        user = "root" if group == _ROOT else pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return group == _ROOT
+    return found.gr_name == user and set(found.gr_mem) <= {user, "root"}
 
 
 class NotLinkableError(Exception):
