@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from depgraph.extraction.pipeline import analyse, extract
     from depgraph.gpu.model import available_gpus, load_gpu, load_gpu_file
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.base import Mechanism
-    from depgraph.mechanisms.baselines import serial
+    from depgraph.mechanisms.base import Mechanism, serial
     from depgraph.mechanisms.registry import find_mechanisms
     from depgraph.scenario.build_scenario import build_scenario
     from depgraph.scenario.of_store import Request
@@ -89,8 +88,7 @@ _NAMES_IN = {
     "extraction.pipeline": ("analyse", "extract"),
     "gpu.model": ("available_gpus", "load_gpu", "load_gpu_file"),
     "graph.block_graph": ("BlockGraph",),
-    "mechanisms.base": ("Mechanism",),
-    "mechanisms.baselines": ("serial",),
+    "mechanisms.base": ("Mechanism", "serial"),
     "mechanisms.registry": ("find_mechanisms",),
     "scenario.build_scenario": ("build_scenario",),
     "scenario.of_store": ("Request",),

@@ -14,8 +14,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import Communication
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.baselines import Dataflow, Serial, serial
+from depgraph.mechanisms.base import Dataflow, Serial, run_mechanism, serial
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.schedule.policy import PRIORITIES, Rules, Schedule
 from depgraph.system.workers import NOBODY, Steps, available_jobs

@@ -22,8 +22,14 @@ from depgraph.analysis.outcome import (
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.graph.program import Communication
 from depgraph.mechanisms import Against, Availability, Mechanism, Rules
-from depgraph.mechanisms.base import ChangedCosts, charges_of, run_mechanism, run_without_launches
-from depgraph.mechanisms.baselines import Serial, serial
+from depgraph.mechanisms.base import (
+    ChangedCosts,
+    Serial,
+    charges_of,
+    run_mechanism,
+    run_without_launches,
+    serial,
+)
 from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (

@@ -16,8 +16,7 @@ from depgraph.analysis.outcome import Bound, limits_of
 from depgraph.analysis.renaming import BufferSet, Renaming, study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms import Mechanism
-from depgraph.mechanisms.base import charges_of, run_mechanism, run_without_launches
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import charges_of, run_mechanism, run_without_launches, serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.predicted_time import (

@@ -13,7 +13,7 @@ from depgraph.gpu.model import MeasuredErrors
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.graph_jit import Shares, intra_block_finish
 from depgraph.mechanisms import Mechanism, Rules
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ANOMALY, Against, Schedule
 from depgraph.system.text import ratio, share_of, share_of_gain

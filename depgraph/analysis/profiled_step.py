@@ -229,7 +229,7 @@ def _idle(
 def _as_graph(activity: Activity, rows: NDArray[np.intp], model: LaunchModel) -> float:
     """Return the time as a CUDA graph, in microseconds."""
     # What had ended before a kernel began is taken to have to: on one stream this is the chain, and
-    # costs what `depgraph.mechanisms.baselines.serial` says of one.
+    # costs what `depgraph.mechanisms.base.serial` says of one.
     start, end = activity.start[rows], activity.end[rows]
     is_kernel, stream = activity.is_kernel[rows], activity.stream[rows]
     by_end = np.argsort(end, kind="stable")

@@ -4,8 +4,7 @@ import math
 from typing import NamedTuple
 
 from depgraph.analysis.findings import Findings
-from depgraph.mechanisms.base import Mechanism
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import Mechanism, serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
     Predicted,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import Mechanism, charges_of, run_mechanism
-from depgraph.mechanisms.baselines import Dataflow, Serial, serial
+from depgraph.mechanisms.base import Dataflow, Mechanism, Serial, charges_of, run_mechanism, serial
 from depgraph.mechanisms.predicted_time import predicted_schedule, predicted_time
 from depgraph.mechanisms.shared_gpu import BLOCKS, find_sharing
 from depgraph.scenario.scenario import Scenario

@@ -27,8 +27,13 @@ from depgraph.graph.dependences import KIND_NAMES, PairSummary
 from depgraph.graph.program import DeviceLaunches, Kernel
 from depgraph.graph.queries import KernelSlack, PathStep, critical_path, kernel_slacks
 from depgraph.mechanisms import Mechanism
-from depgraph.mechanisms.base import ChangedCosts, run_mechanism, run_without_launches
-from depgraph.mechanisms.baselines import Dataflow, serial
+from depgraph.mechanisms.base import (
+    ChangedCosts,
+    Dataflow,
+    run_mechanism,
+    run_without_launches,
+    serial,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES, Schedule
 from depgraph.system.text import ratio, share_of

@@ -11,7 +11,7 @@ from depgraph.apply.matching import match_nodes, operations_of, refuse_other_nod
 from depgraph.apply.order import Edge
 from depgraph.apply.plan import Recorded
 from depgraph.errors import ApplyError
-from depgraph.mechanisms.base import dependent_operations
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import PredictedTime, in_microseconds, predicted_time
 from depgraph.scenario.of_store import Request

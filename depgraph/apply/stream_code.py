@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from depgraph.apply.matching import operations_of
 from depgraph.apply.order import Edge, along_branches, branches_of, masks_of, reduced
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.graph.program import Kernel
-from depgraph.mechanisms.base import dependent_operations
 from depgraph.store.store import Store
 
 _MOST_STREAMS = 16

@@ -454,3 +454,19 @@ def join_order(
     if basis is None:
         return np.lexsort((kind, source_operation, target_operation))
     return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))
+
+
+def dependent_operations(
+    graph: BlockGraph, joins: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the pairs of operations that depend on one another, each once."""
+    key = graph.join_target_operation.astype(np.int64) * graph.n_operations
+    key += graph.join_source_operation
+    key = distinct(key if joins is None else key[joins])
+    return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
+
+
+def sources_of_each(graph: BlockGraph) -> list[NDArray[np.int32]]:
+    """Return for each operation those it depends on, in program order."""
+    source, target = dependent_operations(graph)
+    return np.split(source, np.searchsorted(target, range(1, graph.n_operations)))

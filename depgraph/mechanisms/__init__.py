@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import (
-    Availability,
-    Charges,
-    Cost,
-    Mechanism,
-    Quantity,
-    dependent_operations,
-    parse_cost,
-)
+from depgraph.graph.block_graph import dependent_operations
+from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, Quantity, parse_cost
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,

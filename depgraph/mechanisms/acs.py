@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.block_graph import BlockGraph, dependent_operations
 from depgraph.graph.dependences import KIND_NAMES, tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
     Charges,
     Cost,
+    Launching,
     Mechanism,
     Numbered,
     Remembered,
-    dependent_operations,
+    gated,
 )
-from depgraph.mechanisms.baselines import Launching, gated
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted

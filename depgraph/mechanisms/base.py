@@ -1,24 +1,24 @@
-"""What a mechanism is: a description, named costs, and rules for the schedule."""
+"""What a mechanism is: costs, ways to launch kernels, rules; and what others are compared with."""
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.errors import ModelError, NotApplicableError
-from depgraph.footprint.footprints import Footprints
+from depgraph.errors import ModelError
 from depgraph.gpu.model import Gpu
-from depgraph.graph.block_graph import BlockGraph
 from depgraph.scenario.scenario import Scenario
-from depgraph.schedule.policy import ANOMALY, Rules, Schedule
+from depgraph.schedule.policy import ANOMALY, IGNORED, PRIORITIES, Gates, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
-from depgraph.system.arrays import distinct
+from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import (
     LARGEST_PARAMETER,
     LONGEST_TIME,
@@ -31,6 +31,9 @@ from depgraph.system.text import (
 from depgraph.timing.launch_model import OFF, LaunchModel
 
 Found = TypeVar("Found")
+
+LAUNCHES = "launches"
+_QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 
 class Availability(Enum):
@@ -53,10 +56,6 @@ _HEADINGS = {
     Availability.HARDWARE: "Research hardware, or a simulator",
     Availability.LIMIT: "Limits",
 }
-
-
-LAUNCHES = "launches"
-_QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 
 class Cost(NamedTuple):
@@ -182,43 +181,69 @@ class Charges:
         return name in self._changed
 
 
-def dependent_operations(
-    graph: BlockGraph, joins: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the pairs of operations that depend on one another, each once."""
-    key = graph.join_target_operation.astype(np.int64) * graph.n_operations
-    key += graph.join_source_operation
-    key = distinct(key if joins is None else key[joins])
-    return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
+LAUNCH = Cost(
+    "launch",
+    1.0,
+    "launches",
+    "instead of what the launch model says: a time that the GPU needs before each kernel",
+    "--launch",
+    is_launch=True,
+)
+INVOCATION = LAUNCH._replace(
+    meaning="instead of what the launch model says: a time for each kernel, one after another, "
+    "ahead of the GPU",
+)
 
 
-def footprints_for(mechanism: str, program: Scenario) -> Footprints:
-    """Return what blocks touch; raise `NotApplicableError` if the program has no footprints."""
-    footprints = None if program.read_footprints is None else program.read_footprints()
-    if footprints is None or not len(footprints):
-        raise NotApplicableError(f"{mechanism} needs footprints, which only a trace has")
-    return footprints
+class Launching(NamedTuple):
+    """What launches cost each operation."""
+
+    enter: NDArray[np.floating[Any]]  # [n_operations]: time to issue it, one after another
+    launch: NDArray[np.floating[Any]]  # [n_operations]: on the GPU, once it is issued and may start
 
 
-def sources_of_each(graph: BlockGraph) -> list[NDArray[np.int32]]:
-    """Return for each operation those it depends on, in program order."""
-    source, target = dependent_operations(graph)
-    return np.split(source, np.searchsorted(target, range(1, graph.n_operations)))
+def one_by_one(program: Scenario, charges: Charges) -> Launching:
+    """Launch kernels into streams: the host issues each, the GPU needs its gap before each."""
+    if charges.is_given(LAUNCH.name):
+        return Launching(program.is_kernel * 0.0, program.is_kernel * charges.time(LAUNCH.name))
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value, program.is_kernel * model.gap.value)
 
 
-class Remembered(Generic[Found]):
-    """What a function finds of a program's graph and kernels, once for all sizes of GPU."""
+def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> Launching:
+    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap."""
+    none = program.is_kernel * 0.0
+    if name is not None and charges.is_given(name):
+        return Launching(program.is_kernel * charges.time(name), none)
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value + _first(program, model.gap.value), none)
 
-    def __init__(self, find: Callable[[Scenario], Found]) -> None:
-        self._find = find
-        self._known: tuple[object, object, Found] | None = None
 
-    def __call__(self, program: Scenario) -> Found:
-        """Return what is found, or was found the last time if the program is the same."""
-        known = self._known
-        if known is None or known[0] is not program.graph or known[1] is not program.kernels:
-            known = self._known = program.graph, program.kernels, self._find(program)
-        return known[2]
+def once(program: Scenario, charges: Charges) -> Launching:
+    """Launch the whole program as one kernel."""
+    model = charges.launches
+    none = program.is_kernel * 0.0
+    return Launching(none + _first(program, model.host.value + model.gap.value), none)
+
+
+def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
+    """Return rules by which each kernel waits for all before it, launched one by one."""
+    launching = one_by_one(program, charges)
+    return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
+
+
+def gated(launching: Launching, gates: Gates, **others: Any) -> Rules:
+    """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
+    usual: dict[str, Any] = {"joins": IGNORED, "enter": launching.enter, "launch": launching.launch}
+    return Rules(gates=gates, **(usual | others))
+
+
+def _first(program: Scenario, time: float) -> NDArray[np.float64]:
+    """Return a time for the first kernel and none for the others: float64[n_operations]."""
+    times = np.zeros(program.graph.n_operations)
+    kernels = np.flatnonzero(program.is_kernel)
+    times[kernels[:1]] = time
+    return times
 
 
 class Mechanism(ABC):
@@ -411,3 +436,126 @@ def run_without_launches(
         costs = without_launch_costs(mechanism, costs)
         scenario = scenario.without_launches()
     return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
+
+
+class Serial(Mechanism):
+    """What a GPU does with the kernels of one stream."""
+
+    name = "serial"
+    rule = "a kernel starts once the whole kernel before it has ended"
+    cost = "launches: host and gap of each kernel"
+    family = "streams"
+    availability = Availability.SHIPS
+    source = "CUDA C++ programming guide, streams"
+    costs = (LAUNCH,)
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Let every operation wait for all before it."""
+        return serialized(program, charges)
+
+
+def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
+    """Run kernels one after another: launched one by one, or as a CUDA graph that is a chain."""
+    # Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
+    # on the SMs; each kernel pays for its launch, a copy or memset does not.
+    graph, durations = scenario.graph, scenario.durations
+    # More SMs than a kernel has blocks stay empty.
+    size = int(min(scenario.sms, np.diff(graph.first_block).max(initial=1)))
+    slots = scenario.occupancy * size
+    launch, is_kernel = scenario.launch, scenario.is_kernel
+    each, gap, once = launch.host, launch.gap, 0.0
+    gaps = is_kernel * float(gap.value)
+    if as_graph:
+        each, once = launch.node, launch.graph.value
+        gaps = graph_paths(scenario) * is_kernel
+        gaps[np.flatnonzero(is_kernel)[:1]] = 0.0
+    issued = np.cumsum(is_kernel * float(each.value)) + once * is_kernel
+    start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
+    # The slots of a kernel are dealt out to the SMs in turn.
+    sm = slot % np.int32(size)
+    return Schedule("serial", start, start + durations, sm, least=scenario.memory)
+
+
+def graph_paths(scenario: Scenario) -> NDArray[np.float64]:
+    """Return what a CUDA graph needs before each operation of a branch: float64[n_operations]."""
+    launch = scenario.launch
+    paths = np.full(scenario.graph.n_operations, launch.path.value)
+    if math.isfinite(launch.path_share):
+        paths = np.minimum(paths, launch.path_share * scenario.kernel_times)
+    return paths
+
+
+_DEFAULT_PRIORITY = "oldest-first"
+_BEST = "best priority"
+
+
+class Dataflow(Mechanism):
+    """All kernels of the program in one pool; `priority` is that among blocks that are ready."""
+
+    name = "dataflow"
+    signature = "dataflow(oldest-first|newest-first|longest-path-first|best)"
+    takes = (word,)
+    rule = (
+        "a block starts once all blocks that it depends on have ended; waiting blocks hold no "
+        "slot; of those that are ready the oldest (default), the newest, or the one with the "
+        "longest path to the end goes first; best: whichever of the three is fastest"
+    )
+    cost = "launches: the host issues each kernel, ahead of the GPU; no gaps"
+    availability = Availability.HARDWARE
+    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+    among_all = ((), (_BEST,))
+
+    def __init__(self, priority: str = _DEFAULT_PRIORITY) -> None:
+        if priority == "best":
+            priority = _BEST
+        if priority not in (*PRIORITIES, _BEST):
+            raise ModelError(f"priority {priority!r}: give one of {', '.join(PRIORITIES)}, best")
+        self.priority = priority
+
+    @property
+    def label(self) -> str:
+        """The name with the priority."""
+        return f"{self.name} ({self.priority})"
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Order ready blocks by the priority."""
+        rules = Rules(strict=False, enter=ahead(program, charges).enter)
+        graph, durations = program.graph, program.durations
+        if self.priority != _BEST:
+            return replace(rules, order=PRIORITIES[self.priority](graph, durations))
+        shortest = {}
+        for name, priority in PRIORITIES.items():
+            ordered = replace(rules, order=priority(graph, durations))
+            plan = run_rules(name, ordered, graph, durations, program.resources, program.sms)
+            shortest[name] = plan.makespan, ordered
+        best = min(shortest, key=lambda name: shortest[name][0])
+        return shortest[best][1].assuming(f"the best of three priorities: {best}")
+
+
+class Ideal(Mechanism):
+    """Dataflow on unlimited SMs: the critical path."""
+
+    name = "ideal"
+    rule = "a block starts once all blocks that it depends on have ended, on unlimited SMs"
+    availability = Availability.LIMIT
+    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Take away the limit on SMs."""
+        del program, charges
+        return Rules(unlimited=True, assumptions=("unlimited SMs: no utilization",))
+
+
+class Remembered(Generic[Found]):
+    """What a function finds of a program's graph and kernels, once for all sizes of GPU."""
+
+    def __init__(self, find: Callable[[Scenario], Found]) -> None:
+        self._find = find
+        self._known: tuple[object, object, Found] | None = None
+
+    def __call__(self, program: Scenario) -> Found:
+        """Return what is found, or was found the last time if the program is the same."""
+        known = self._known
+        if known is None or known[0] is not program.graph or known[1] is not program.kernels:
+            known = self._known = program.graph, program.kernels, self._find(program)
+        return known[2]

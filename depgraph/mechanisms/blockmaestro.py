@@ -5,17 +5,18 @@ from typing import ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.graph.dependences import KIND_NAMES
 from depgraph.mechanisms.base import (
+    INVOCATION,
     Availability,
     Charges,
     Cost,
     Mechanism,
-    dependent_operations,
+    ahead,
     whole_number,
     word,
 )
-from depgraph.mechanisms.baselines import INVOCATION, ahead
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule import policy
 from depgraph.system.text import counted

@@ -21,12 +21,11 @@ from depgraph.mechanisms.base import (
     Mechanism,
     Numbered,
     Remembered,
-    footprints_for,
+    ahead,
     whole_numbers,
 )
-from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.filters_jit import ask_each, fill_filters, report_sharing
-from depgraph.mechanisms.hints import in_spaces
+from depgraph.mechanisms.hints import footprints_for, in_spaces
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
 from depgraph.trace.records import READ, WRITE

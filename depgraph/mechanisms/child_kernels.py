@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.graph.program import DeviceLaunches
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, whole_number
-from depgraph.mechanisms.baselines import serialized
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    serialized,
+    whole_number,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules

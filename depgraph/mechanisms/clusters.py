@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph, assemble
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, Numbered
-from depgraph.mechanisms.baselines import LAUNCH, serialized
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    Numbered,
+    serialized,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
 

@@ -7,8 +7,16 @@ from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.program import Collective, Communication
-from depgraph.mechanisms.base import Availability, Charges, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.baselines import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Mechanism,
+    Remembered,
+    gated,
+    one_by_one,
+    whole_number,
+)
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules

@@ -7,15 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.mechanisms.base import (
     Availability,
     Charges,
     Cost,
+    Launching,
     Mechanism,
-    dependent_operations,
+    gated,
+    graph_paths,
     share,
 )
-from depgraph.mechanisms.baselines import Launching, gated, graph_paths
 from depgraph.mechanisms.branches_jit import continue_branches
 from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters

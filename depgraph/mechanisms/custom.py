@@ -7,15 +7,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.mechanisms.base import (
     Availability,
     Charges,
     Cost,
+    Launching,
     Mechanism,
-    dependent_operations,
+    ahead,
+    once,
+    one_by_one,
     parse_cost,
 )
-from depgraph.mechanisms.baselines import Launching, ahead, once, one_by_one
 from depgraph.mechanisms.mega import workers_of
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import (

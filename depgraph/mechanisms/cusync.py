@@ -14,8 +14,16 @@ from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.dependences import RAW
 from depgraph.graph.regroup import columns_and_rows, stepped_graph, widen_sources
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, Numbered, Remembered
-from depgraph.mechanisms.baselines import INVOCATION, ahead
+from depgraph.mechanisms.base import (
+    INVOCATION,
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    Numbered,
+    Remembered,
+    ahead,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules, newest_first
 from depgraph.system.arrays import gather_lists, list_of_each

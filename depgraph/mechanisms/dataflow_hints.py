@@ -22,9 +22,9 @@ from depgraph.mechanisms.base import (
     Cost,
     Mechanism,
     Remembered,
+    ahead,
     whole_number,
 )
-from depgraph.mechanisms.baselines import ahead
 from depgraph.mechanisms.filters_jit import ask_all, ask_each, fill_filters
 from depgraph.mechanisms.hints import GRAINS, TENSOR, Hints, hints_of
 from depgraph.scenario.scenario import Scenario

@@ -17,11 +17,10 @@ from depgraph.mechanisms.base import (
     Cost,
     Mechanism,
     Remembered,
-    footprints_for,
+    ahead,
     word,
 )
-from depgraph.mechanisms.baselines import ahead
-from depgraph.mechanisms.hints import ALIGNMENT
+from depgraph.mechanisms.hints import ALIGNMENT, footprints_for
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Gates, Rules
 from depgraph.system.text import counted

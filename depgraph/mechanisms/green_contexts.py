@@ -7,8 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Charges, Cost, Numbered, dependent_operations
-from depgraph.mechanisms.baselines import LAUNCH, gated, one_by_one
+from depgraph.graph.block_graph import dependent_operations
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Cost,
+    Numbered,
+    gated,
+    one_by_one,
+)
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.mechanisms.streams import previous_in_stream
 from depgraph.scenario.scenario import Scenario

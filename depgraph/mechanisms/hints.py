@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import footprints_for
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import distinct
 from depgraph.trace.records import ACCESS_KINDS, Allocation
@@ -70,6 +70,14 @@ class Pieces:
     segment: NDArray[np.int64]
     begin: Keys  # [n_segments]: first address
     end: Keys
+
+
+def footprints_for(mechanism: str, program: Scenario) -> Footprints:
+    """Return what blocks touch; raise `NotApplicableError` if the program has no footprints."""
+    footprints = None if program.read_footprints is None else program.read_footprints()
+    if footprints is None or not len(footprints):
+        raise NotApplicableError(f"{mechanism} needs footprints, which only a trace has")
+    return footprints
 
 
 def hints_of(program: Scenario, grain: str) -> Hints:

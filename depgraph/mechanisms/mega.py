@@ -5,8 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, word
-from depgraph.mechanisms.baselines import once
+from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, once, word
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
 

@@ -7,8 +7,16 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.graph.program import common_architecture
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism, share
-from depgraph.mechanisms.baselines import LAUNCH, gated, one_by_one
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Cost,
+    Mechanism,
+    gated,
+    one_by_one,
+    share,
+)
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules

@@ -10,11 +10,11 @@ from depgraph.gpu.model import EARLY, MeasuredErrors
 from depgraph.mechanisms.base import (
     ChangedCosts,
     Mechanism,
+    Serial,
     charges_of,
     run_mechanism,
     without_launch_costs,
 )
-from depgraph.mechanisms.baselines import Serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.contention import contended_bound, run_contended

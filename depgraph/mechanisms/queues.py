@@ -5,15 +5,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import (
-    Availability,
-    Charges,
-    Cost,
-    Numbered,
-    dependent_operations,
-    sources_of_each,
-)
+from depgraph.graph.block_graph import BlockGraph, dependent_operations, sources_of_each
+from depgraph.mechanisms.base import Availability, Charges, Cost, Numbered
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
-from depgraph.mechanisms.base import Mechanism
-from depgraph.mechanisms.baselines import Dataflow, Ideal, Serial
+from depgraph.mechanisms.base import Dataflow, Ideal, Mechanism, Serial
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn

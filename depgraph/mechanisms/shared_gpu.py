@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms.base import Availability, Charges, Mechanism, whole_number
-from depgraph.mechanisms.baselines import one_by_one, serial
+from depgraph.mechanisms.base import (
+    Availability,
+    Charges,
+    Mechanism,
+    one_by_one,
+    serial,
+    whole_number,
+)
 from depgraph.scenario.contention import run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules

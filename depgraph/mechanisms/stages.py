@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.block_graph import BlockGraph
-from depgraph.mechanisms.base import Availability, Charges, Mechanism, Numbered, sources_of_each
-from depgraph.mechanisms.baselines import LAUNCH, gated, one_by_one
+from depgraph.graph.block_graph import BlockGraph, sources_of_each
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Mechanism,
+    Numbered,
+    gated,
+    one_by_one,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans

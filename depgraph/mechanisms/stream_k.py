@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.mechanisms.base import Availability, Charges, Cost, Mechanism
-from depgraph.mechanisms.baselines import LAUNCH, serialized
+from depgraph.mechanisms.base import LAUNCH, Availability, Charges, Cost, Mechanism, serialized
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
 from depgraph.system.text import counted

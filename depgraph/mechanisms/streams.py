@@ -3,8 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.mechanisms.base import Availability, Charges, Mechanism, dependent_operations
-from depgraph.mechanisms.baselines import LAUNCH, Launching, gated, one_by_one
+from depgraph.graph.block_graph import dependent_operations
+from depgraph.mechanisms.base import (
+    LAUNCH,
+    Availability,
+    Charges,
+    Launching,
+    Mechanism,
+    gated,
+    one_by_one,
+)
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.arrays import distinct

@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from depgraph.mechanisms.base import Availability, Charges, Cost, Numbered
-from depgraph.mechanisms.baselines import once
+from depgraph.mechanisms.base import Availability, Charges, Cost, Numbered, once
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
 

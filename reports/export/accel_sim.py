@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.block_graph import BlockGraph, dependent_operations
 from depgraph.graph.program import Copy, Kernel
-from depgraph.mechanisms.base import dependent_operations
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Schedule
 from depgraph.system.output import foreign_file_in, new_folder

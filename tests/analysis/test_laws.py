@@ -23,9 +23,10 @@ from depgraph.apply.recorded_call import Predictor
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.graph.dependences import Basis
 from depgraph.mechanisms import find_mechanisms
-from depgraph.mechanisms.base import dependent_operations, run_without_launches
+from depgraph.mechanisms.base import run_without_launches
 from depgraph.parsers.profiles import read_profile
 from depgraph.parsers.workload import read_workload
 from depgraph.samples import KERNEL_TIMES, sample_path

@@ -12,7 +12,7 @@ from small_graphs import chain_edges, graph_of, scenario_of
 from depgraph.analysis.profiled_step import profiled_step
 from depgraph.errors import ModelError, ProfileError
 from depgraph.gpu.model import load_gpu
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.timing.launch_model import launch_model, parse_launch

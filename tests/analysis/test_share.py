@@ -18,8 +18,7 @@ from depgraph.analysis.share import joined, joined_graph, share_gpu
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import equal_shares, sm_resources
-from depgraph.mechanisms.base import Charges, run_mechanism
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import Charges, run_mechanism, serial
 from depgraph.mechanisms.shared_gpu import SharedGpu, groups, sizes_of_kernels
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path

@@ -19,8 +19,7 @@ from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.dependences import FOUND, KIND_NAMES, SUSPECTED, Basis, uncertainty
 from depgraph.graph.fuse import merge_kernels
 from depgraph.mechanisms import Charges
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.baselines import Dataflow
+from depgraph.mechanisms.base import Dataflow, run_mechanism
 from depgraph.store.store import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"

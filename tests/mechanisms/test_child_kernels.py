@@ -15,8 +15,7 @@ from depgraph.errors import DeadlockError, ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import Quantity, find_mechanisms
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import run_mechanism, serial
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import parse_what_if

@@ -16,8 +16,7 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import MECHANISMS, Charges, Quantity, find_mechanisms
 from depgraph.mechanisms.acs import check_time, kernel_segments, segment_conflicts
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import run_mechanism, serial
 from depgraph.mechanisms.bloom import ask_filters
 from depgraph.mechanisms.cusync import waits_per_block
 from depgraph.timing.launch_model import LaunchModel, LaunchTime

@@ -16,8 +16,7 @@ from small_graphs import graph_of, kernels_of, scenario_of
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.graph.program import Copy
 from depgraph.mechanisms import Charges, find_mechanisms
-from depgraph.mechanisms.base import run_mechanism
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import run_mechanism, serial
 from depgraph.reports.export.accel_sim import streams_of, write_accel_sim
 from depgraph.samples import sample_path
 from depgraph.store.store import Store

@@ -13,7 +13,7 @@ from small_graphs import scenario_of
 from depgraph.errors import OutputExistsError
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.dependences import KIND_NAMES, Basis, labelled_edges
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.reports.export.tables import (
     write_edges,
     write_kernel_graph,

@@ -11,7 +11,7 @@ from depgraph.analysis.cusync_policies import cheapest_policies
 from depgraph.analysis.study import timeline_of
 from depgraph.analysis.suite import Suite
 from depgraph.cli.notebook import Bounds, Mechanisms, Reported
-from depgraph.mechanisms import base, baselines, find_mechanisms, predicted_time
+from depgraph.mechanisms import base, find_mechanisms, predicted_time
 from depgraph.parsers.profiles import read_profile
 from depgraph.reports.export import perfetto
 from depgraph.reports.page.folder import suite_folder, write_report, write_suite
@@ -30,8 +30,8 @@ FORMS = ("table", "json", "csv", "markdown")
 RUNS = [
     simulate.run_rules,
     simulate.event_schedule,
-    baselines.serial,
-    baselines.serial_schedule,
+    base.serial,
+    base.serial_schedule,
     contention.run_contended,
     contention.contended_bound,
     contention.contended_serial,

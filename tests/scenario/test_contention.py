@@ -16,7 +16,7 @@ from depgraph.errors import DeadlockError
 from depgraph.gpu.model import MeasuredErrors, load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms, predicted_time
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.scenario.contention import time_alone
 from depgraph.timing.launch_model import launch_model, parse_launch

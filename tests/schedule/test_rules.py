@@ -11,7 +11,7 @@ from random_programs import programs
 from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,

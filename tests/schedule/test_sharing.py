@@ -11,7 +11,7 @@ from random_programs import programs
 from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
-from depgraph.mechanisms.base import dependent_operations
+from depgraph.graph.block_graph import dependent_operations
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,

@@ -9,7 +9,7 @@ from hypothesis import given
 from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis.kernel_groups import kernel_loads
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.schedule.policy import Schedule, running_part, slots_on_sm, utilization_over_time
 
 

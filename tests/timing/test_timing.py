@@ -15,7 +15,7 @@ from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
-from depgraph.mechanisms.baselines import serial
+from depgraph.mechanisms.base import serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import in_microseconds, predicted_time
 from depgraph.parsers.profiles import read_profile
