@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from depgraph.analysis.bound import BoundTable, bound
+from depgraph.analysis.bound import Bound, BoundTable, Outcome, bound, limits_of
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 from depgraph.analysis.next_steps import AS_USUAL, Invocation, Step
-from depgraph.analysis.outcome import Bound, Outcome, limits_of
 from depgraph.analysis.run_times import Times, times_of
 from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
 from depgraph.system.arrays import grouped

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.analysis.bound import Basis
-from depgraph.analysis.outcome import (
+from depgraph.analysis.bound import (
+    Basis,
     Bound,
     LaunchFigures,
     Outcome,
     Paths,
-    deadlocked,
+    bound_of,
     limits_of,
     outcome_of,
 )
@@ -238,7 +238,7 @@ def _outcome(
             alone = run_without_launches(mechanism, costs, scenario)
     except DeadlockError as error:
         rules = mechanism.rules(scenario, charges)
-        return deadlocked(mechanism, rules, limit, scenario, error)
+        return _deadlocked(mechanism, rules, limit, scenario, error)
     notes = tuple(charges.notes)
     outcome = outcome_of(mechanism, schedule, rules, notes, limit, scenario, alone=alone)
     outcome = _with_share_of_ideal(outcome, mechanism, scenario)
@@ -256,6 +256,32 @@ def _outcome(
     if as_graph not in chains:  # the kernels one after another, launched in the same way
         chains[as_graph] = predicted_chain(mechanism, scenario)
     return _with_prediction(outcome, time, chains[as_graph], mechanism, scenario)
+
+
+def _deadlocked(
+    mechanism: Mechanism, rules: Rules, limits: Bound, scenario: Scenario, error: DeadlockError
+) -> Outcome:
+    """Return the row of a mechanism that deadlocks."""
+    against, bound = bound_of(rules, limits, scenario)
+    others = f", as do {error.others} more blocks" if error.others else ""
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limits.sms,
+        makespan=np.inf,
+        speedup=0.0,
+        launch_speedup=1.0,
+        overlap_speedup=0.0,
+        share_of_bound=None,
+        utilization=0.0,
+        held=0.0,
+        waiting=np.inf,
+        against=against,
+        lower_bound=bound,
+        upper_bound=ratio(limits.serial, bound),
+        assumptions=(f"deadlock: {error.place} waits forever{others}", *rules.assumptions),
+        deadlock=error.place,
+    )
 
 
 def _with_prediction(

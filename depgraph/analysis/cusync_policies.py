@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis.bound import Outcome
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.analysis.outcome import Outcome
 from depgraph.graph.regroup import graph_of_pair, grouped_pairs
 from depgraph.mechanisms import Mechanism
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile

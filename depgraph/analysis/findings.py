@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from depgraph.analysis.bound import Bound, limits_of
 from depgraph.analysis.kernel_groups import KernelLoad, kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, LAUNCH_BOUND, Invocation
-from depgraph.analysis.outcome import Bound, limits_of
 from depgraph.analysis.renaming import BufferSet, Renaming, study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms import Mechanism

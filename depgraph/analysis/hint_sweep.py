@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import geometric_mean
 
+from depgraph.analysis.bound import Outcome
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.analysis.outcome import Outcome
 from depgraph.errors import ModelError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.dataflow_hints import DataflowHints

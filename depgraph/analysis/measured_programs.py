@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.bound import limits_of
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.model import Gpu, MeasuredErrors
 from depgraph.gpu.sm_resources import sm_resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from depgraph.analysis.outcome import Bound
+    from depgraph.analysis.bound import Bound
     from depgraph.scenario.scenario import Scenario
 
 METRICS = (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from depgraph.analysis.bound import limits_of
 from depgraph.analysis.buffers import BLOCK_BYTES, Buffer, Reuse, allocators, find_buffers
 from depgraph.analysis.next_steps import Invocation, Step
-from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, invert_lists
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import gather_lists

@@ -13,12 +13,20 @@ from numpy.typing import NDArray
 
 from depgraph.analysis import kernel_groups
 from depgraph.analysis.answer import Conclusion, Verdict, conclusion_of
-from depgraph.analysis.bound import Basis, BoundTable, bound, bound_one
+from depgraph.analysis.bound import (
+    Basis,
+    Bound,
+    BoundTable,
+    Paths,
+    bound,
+    bound_one,
+    limits_of,
+    work_done,
+)
 from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
-from depgraph.analysis.outcome import Bound, Paths, limits_of, work_done
 from depgraph.analysis.renaming import Renaming
 from depgraph.analysis.run_times import SideBySide, side_by_side
 from depgraph.errors import DeadlockError, NotApplicableError

@@ -13,8 +13,7 @@ from depgraph.system.arrays import grouped
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from depgraph.analysis.bound import Basis
-    from depgraph.analysis.outcome import Bound, Outcome
+    from depgraph.analysis.bound import Basis, Bound, Outcome
     from depgraph.analysis.study import Study
 
 UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached"

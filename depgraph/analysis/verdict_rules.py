@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from depgraph.analysis.bound import MEMORY
 from depgraph.analysis.buffers import allocators
 from depgraph.analysis.findings import AsLaunched, Findings, Prediction
 from depgraph.analysis.next_steps import Step
-from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams

@@ -186,6 +186,22 @@ class FactoredGraph:
         """Return the length of the longest path, which is the critical path."""
         return float(self.earliest_finish(durations)[0].max(initial=0.0))
 
+    def intra_block_path(
+        self, durations: BlockTimes, join_need: NDArray[np.float64] | None = None
+    ) -> float:
+        """Return the critical path where blocks may wait anywhere inside.
+
+        `join_need`, float64[n_joins], stands for the positions of the graph; of length 0 for none.
+        """
+        none = np.empty(0, np.float64)
+        needs = [join_need, None, None]
+        if join_need is None:
+            needs = [None, self.first_use, self.last_use]
+        finish = compiled.intra_block_finish(
+            self.arrays, durations, compiled.Shares(*(none if n is None else n for n in needs))
+        )
+        return float(finish.max(initial=0.0))
+
     def longest_tail(self, durations: BlockTimes) -> BlockTimes:
         """Return the longest path from the start of each block to the end: float64[n_blocks]."""
         tail: BlockTimes = compiled.longest_tail(self.arrays, durations)

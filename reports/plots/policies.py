@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from depgraph.analysis.outcome import Outcome
+from depgraph.analysis.bound import Outcome
 from depgraph.analysis.study import Study
 from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots import style

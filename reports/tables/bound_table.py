@@ -4,8 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from depgraph.analysis.bound import Basis, BoundTable
-from depgraph.analysis.outcome import Bound
+from depgraph.analysis.bound import Basis, Bound, BoundTable
 from depgraph.reports.tables.table import (
     Column,
     Report,

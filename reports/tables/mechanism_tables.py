@@ -27,8 +27,8 @@ from depgraph.system.arrays import grouped
 from depgraph.system.text import show_factor, show_number, size_text
 
 if TYPE_CHECKING:
+    from depgraph.analysis.bound import Outcome
     from depgraph.analysis.cusync_policies import Policy
-    from depgraph.analysis.outcome import Outcome
     from depgraph.scenario.scenario import Scenario
 
 _FIXED = (

@@ -14,8 +14,8 @@ from small_graphs import kernels_of, scenario_of
 
 import depgraph
 from depgraph import parsers
+from depgraph.analysis.bound import limits_of
 from depgraph.analysis.buffers import find_buffers
-from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.parsers.profiles import read_profile

@@ -14,10 +14,9 @@ from random_programs import programs
 import depgraph
 from depgraph import parsers
 from depgraph.analysis.answer import answer_mechanisms
-from depgraph.analysis.bound import bound, bound_one
+from depgraph.analysis.bound import bound, bound_one, limits_of
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.kernel_groups import kernel_loads
-from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.study import study
 from depgraph.apply.recorded_call import Predictor
 from depgraph.cli.app import main

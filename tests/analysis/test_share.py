@@ -13,7 +13,7 @@ from random_programs import programs
 from small_graphs import graph_of, scenario_of
 
 import depgraph
-from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.bound import limits_of
 from depgraph.analysis.share import joined, joined_graph, share_gpu
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.gpu.model import load_gpu

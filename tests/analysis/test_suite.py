@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from depgraph.analysis.outcome import Bound, Outcome
+from depgraph.analysis.bound import Bound, Outcome
 from depgraph.analysis.suite import Broken, ProgramResult, Suite
 from depgraph.reports.plots.style import house_style
 from depgraph.reports.plots.suite_bars import default_policies, plot

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import edges_of
 
-from depgraph.analysis.outcome import intra_block_path
 from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned, with_positions
 from depgraph.dependence.positions_jit import overlay_ranges
 from depgraph.errors import ModelError
@@ -85,10 +84,10 @@ def test_a_consumer_that_reads_last_overlaps_with_its_producer(tmp_path):
     graph = with_positions(extraction, ranges).graph
     durations = np.array([4.0, 4.0])
     assert graph.earliest_finish(durations)[0].max() == 8
-    assert intra_block_path(graph, durations) == 4
+    assert graph.intra_block_path(durations) == 4
     # The producer is done with it at 1/4 of its time, the consumer needs it at 3/4 of its own.
-    assert intra_block_path(graph, np.array([16.0, 4.0])) == 16
-    assert intra_block_path(graph, np.array([32.0, 4.0])) == 32
+    assert graph.intra_block_path(np.array([16.0, 4.0])) == 16
+    assert graph.intra_block_path(np.array([32.0, 4.0])) == 32
 
 
 @pytest.mark.jit_only
@@ -100,11 +99,11 @@ def test_edges_stay_as_they_are(sample_trace, tmp_path):
     assert fine.pairs == extraction.pairs
     durations = extraction.counts.cost
     block = extraction.graph.earliest_finish(durations)[0].max()
-    assert 0.5 * block < intra_block_path(fine.graph, durations) < block
+    assert 0.5 * block < fine.graph.intra_block_path(durations) < block
     stored = write_store(fine, tmp_path / "out").graph()
     assert stored.position_step == 1 / STEPS
     np.testing.assert_array_equal(stored.first_use, fine.graph.first_use)
-    assert intra_block_path(stored, durations) == intra_block_path(fine.graph, durations)
+    assert stored.intra_block_path(durations) == fine.graph.intra_block_path(durations)
     assert Store(tmp_path / "out").graph({"RAW"}).first_use is not None
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from launching import launches_of, launching_programs, with_launches
 from small_graphs import graph_of, scenario_of
 
+from depgraph.analysis.bound import limits_of
 from depgraph.analysis.compare_mechanisms import charges_of, compare_mechanisms
-from depgraph.analysis.outcome import limits_of
 from depgraph.errors import DeadlockError, ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder

@@ -11,7 +11,7 @@ from programs import edges_of
 from random_programs import graphs, one_row, programs
 from small_graphs import graph_of, kernels_of, scenario_of
 
-from depgraph.analysis.outcome import intra_block_path, limits_of
+from depgraph.analysis.bound import limits_of
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.builder import GraphBuilder
@@ -73,7 +73,7 @@ def test_no_mechanism_beats_the_intra_block_bound(program, name):
 @given(graphs(positions=True))
 def test_the_intra_block_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
     durations = 1.0 + np.arange(graph.n_blocks) % 5
-    fine = intra_block_path(graph, durations)
+    fine = graph.intra_block_path(durations)
     assert fine == pytest.approx(max(naive_schedule.intra_block_finish(graph, durations)))
     assert fine <= graph.earliest_finish(durations)[0].max() * CLOSE
 
@@ -328,7 +328,7 @@ def test_a_late_wait_does_not_delay_what_was_done_before_it():
     builder = GraphBuilder([0, 1, 2], [1, 1, 1], positions=True)
     builder.add("RAW", [0], [1], needed_at=0.75)
     builder.add("RAW", [1], [2], done_at=0.25)
-    assert intra_block_path(builder.build(), np.full(3, 4.0)) == 5
+    assert builder.build().intra_block_path(np.full(3, 4.0)) == 5
 
 
 def test_bloom_filters_tell_the_memory_of_two_contexts_apart():

@@ -11,8 +11,8 @@ from published import outcomes
 from random_programs import one_row, programs
 from small_graphs import graph_of, resources_of, scenario_of, shares_of
 
+from depgraph.analysis.bound import limits_of
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.analysis.outcome import limits_of
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.gpu.model import available_gpus
 from depgraph.mechanisms import Charges, Quantity, find_mechanisms

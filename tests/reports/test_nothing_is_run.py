@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import depgraph
-from depgraph.analysis import findings, outcome, run_times
+from depgraph.analysis import bound, findings, run_times
 from depgraph.analysis.answer import answer_bound, answer_mechanisms, program_results
 from depgraph.analysis.cusync_policies import cheapest_policies
 from depgraph.analysis.study import timeline_of
@@ -38,7 +38,7 @@ RUNS = [
     contention.work_of_blocks,
     base.run_mechanism,
     predicted_time.predicted_time,
-    outcome.limits_of,
+    bound.limits_of,
     findings.predict,
     predicted_time.predicted_chain,
     predicted_time.predicted_schedule,
