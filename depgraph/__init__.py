@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from depgraph.scenario.what_if import parse_what_if
     from depgraph.store.store import Store
     from depgraph.timing.fit import fit_profile
-    from depgraph.timing.launch_model import parse_launch
     from depgraph.timing.profile import Where
+    from depgraph.timing.times import parse_launch
 
 __all__ = [
     "BlockGraph",
@@ -96,8 +96,8 @@ _NAMES_IN = {
     "scenario.what_if": ("parse_what_if",),
     "store.store": ("Store",),
     "timing.fit": ("fit_profile",),
-    "timing.launch_model": ("parse_launch",),
     "timing.profile": ("Where",),
+    "timing.times": ("parse_launch",),
 }
 _HOMES = {name: module for module, names in _NAMES_IN.items() for name in names}
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
-    from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.profile import BlockProfile, KernelProfile, Where
+    from depgraph.timing.times import LaunchChoice
 
 
 ONE_GPU = "--gpu and --gpu-file: give one of them"
@@ -34,7 +34,7 @@ OF_SCENARIO = frozenset({
 
 
 def _read_launch(text: str) -> LaunchChoice:
-    from depgraph.timing.launch_model import parse_launch
+    from depgraph.timing.times import parse_launch
 
     return parse_launch(text)
 

@@ -33,8 +33,8 @@ from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.arrays import distinct
 from depgraph.system.text import ratio, share_of
 from depgraph.system.workers import available_jobs
-from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.measured_run import MeasuredRun
+from depgraph.timing.times import kernel_makespans
 
 _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 

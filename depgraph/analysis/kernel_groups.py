@@ -14,8 +14,8 @@ from depgraph.graph.queries import PathStep
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import grouped
 from depgraph.system.text import share_of
-from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
+from depgraph.timing.times import kernel_makespans
 from depgraph.trace.names import base_name
 
 

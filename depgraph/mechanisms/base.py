@@ -28,7 +28,7 @@ from depgraph.system.text import (
     read_number,
     read_whole_number,
 )
-from depgraph.timing.launch_model import OFF, LaunchModel
+from depgraph.timing.times import NO_COSTS, LaunchModel
 
 Found = TypeVar("Found")
 
@@ -119,7 +119,7 @@ class Charges:
         *,
         unit: str = "us",  # of the durations
         clock_mhz: float | None = None,
-        launches: LaunchModel = OFF,  # in the unit of the durations
+        launches: LaunchModel = NO_COSTS,  # in the unit of the durations
     ) -> None:
         self.launches = launches
         self.notes: list[str] = []  # what was charged, and what could not be

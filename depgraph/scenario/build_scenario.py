@@ -15,17 +15,20 @@ from depgraph.gpu.sm_resources import SmResources, default_gpu, sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import Statement, apply_what_ifs
 from depgraph.system.text import convert_time, counted, kernels_text, ratio, share_of
-from depgraph.timing.durations import (
-    Durations,
-    default_durations,
-    kernel_makespans,
-    measured_block_durations,
-)
+from depgraph.timing.durations import measured_block_durations
 from depgraph.timing.fit import Fit, fit_profile
-from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, LaunchChoice, launch_model
 from depgraph.timing.matched_profile import Match, fill_resources, matched_durations
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile, KernelProfile, Where
+from depgraph.timing.times import (
+    MEASURED,
+    NO_LAUNCHES,
+    Durations,
+    LaunchChoice,
+    default_durations,
+    kernel_makespans,
+    launch_model,
+)
 
 if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints

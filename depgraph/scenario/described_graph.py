@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.profile import NOWHERE
+from depgraph.timing.times import kernel_makespans
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from depgraph.gpu.model import Gpu, load_gpu, load_gpu_file
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.store.companions import recorded_times, store_named_by, times_of
 from depgraph.timing.fit import Fit, fit_profile
-from depgraph.timing.launch_model import NO_LAUNCHES, LaunchChoice
 from depgraph.timing.profile import BlockProfile, KernelProfile, Where
+from depgraph.timing.times import NO_LAUNCHES, LaunchChoice
 
 if TYPE_CHECKING:
     from depgraph.scenario.contention import Contention

@@ -19,8 +19,15 @@ from depgraph.gpu.sm_resources import SmResources, sm_resources
 from depgraph.graph.dependences import KIND_NAMES, PairSummary, Uncertainty, uncertainty
 from depgraph.system.arrays import columns_of
 from depgraph.system.text import convert_time
-from depgraph.timing.durations import Durations, kernel_makespans
-from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, LaunchModel, launch_model
+from depgraph.timing.times import (
+    NO_COSTS,
+    OF_GPU,
+    Durations,
+    LaunchChoice,
+    LaunchModel,
+    kernel_makespans,
+    launch_model,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -57,7 +64,7 @@ class ScenarioFacts:
     resources_of: Callable[[BlockGraph], SmResources] = sm_resources
     kernels: Sequence[Kernel] = ()
     sms: float = math.inf
-    launch: LaunchModel = OFF
+    launch: LaunchModel = NO_COSTS
     memory: float = 0.0
     fit: Fit | None = None
     run: MeasuredRun | None = None
@@ -313,7 +320,7 @@ class Scenario(ScenarioFacts):
 
     def without_launches(self) -> Scenario:
         """Return the same without launch costs, as bounds count."""
-        return self.with_launch(OFF)
+        return self.with_launch(NO_COSTS)
 
     def _with(self, name: str, value: object) -> Scenario:
         # What is known already depends on neither SMs nor launch costs: it is kept.
@@ -379,7 +386,7 @@ class Scenario(ScenarioFacts):
         What is predicted to be measured includes what launches cost, even where the user did not
         ask for it. Durations that are no times have none.
         """
-        if self.launch != OFF:  # the user may have said that launches cost nothing
+        if self.launch != NO_COSTS:  # the user may have said that launches cost nothing
             return self
         gpu, choice = self.resources.gpu, LaunchChoice(OF_GPU, {})
         return self.with_launch(

@@ -21,9 +21,9 @@ from depgraph.system.text import (
     show_percent,
 )
 from depgraph.timing.align import UNPAIRED, Level, align
-from depgraph.timing.durations import median
 from depgraph.timing.matched_profile import PICKS, Match
 from depgraph.timing.profile import UNKNOWN, KernelProfile, Where
+from depgraph.timing.times import median
 from depgraph.trace.names import base_name, demangle
 
 _LISTED = 5

@@ -15,8 +15,9 @@ from depgraph.graph.block_graph import BlockGraph, Resources
 from depgraph.graph.program import Kernel
 from depgraph.system.arrays import distinct
 from depgraph.system.text import counted, show_number
-from depgraph.timing.durations import Durations, median, scaled_durations
+from depgraph.timing.durations import scaled_durations
 from depgraph.timing.profile import UNKNOWN, KernelProfile, Site
+from depgraph.timing.times import Durations, median
 from depgraph.trace.block_spans import BlockSpans
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.system.arrays import distinct
-from depgraph.timing.durations import median
 from depgraph.timing.profile import UNKNOWN, KernelProfile
+from depgraph.timing.times import median
 
 if TYPE_CHECKING:
     from depgraph.timing.matched_profile import Match

@@ -16,7 +16,6 @@ from depgraph.reports.tables.table import (
     show_value,
 )
 from depgraph.system.text import counted, show_number
-from depgraph.timing.durations import Estimates
 from depgraph.timing.fit import Fit
 from depgraph.timing.matched_profile import (
     GUESSED,
@@ -28,6 +27,7 @@ from depgraph.timing.matched_profile import (
 )
 from depgraph.timing.measured_run import MeasuredRun, measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
+from depgraph.timing.times import Estimates
 
 BlockTimesOfKernels = Mapping[int, NDArray[np.float64]]
 

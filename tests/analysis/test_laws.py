@@ -35,14 +35,14 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.schedule.policy import running_part, utilization_over_time
 from depgraph.system.text import show_time
-from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
+from depgraph.timing.times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9
 KINDS = [{"RAW"}, {"RAW", "WAR"}, {"WAW"}, {"RAW", "WAR", "WAW"}]
 STATEMENTS = ["kernel=0 duration*=3", "kernel=1: duration/=2", "merge=0,1", "merge=1,2", "gap*=2"]
 
 
-launches = st.just(OFF) | st.builds(
+launches = st.just(NO_COSTS) | st.builds(
     lambda *times: LaunchModel(*(LaunchTime(float(t), "drawn") for t in times)),
     *[st.sampled_from([0, 1, 5])] * 7,
 )

@@ -8,7 +8,7 @@ from programs import BASE, access_line, launch_line
 
 # What a program loads today. Lower them as modules are folded; raise them for no convenience.
 MOST_TO_THE_STORE = 33
-MOST_TO_THE_BOUND = 47
+MOST_TO_THE_BOUND = 46
 
 SCRIPT = """
 import json, sys

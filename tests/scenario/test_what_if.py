@@ -17,7 +17,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.fuse import merge_kernels
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import Drop, Gap, Merge, Scale, apply_what_ifs, parse_what_if
-from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
+from depgraph.timing.times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
 
 SIZES = [2, 2, 3]
 NAMES = ["gemm", "relu", "void gemm<float>(int)"]
@@ -68,8 +68,8 @@ def test_statements_add_up_in_their_order():
 
 
 def test_a_multiple_of_what_costs_nothing_changes_nothing():
-    after = changed("gap*=3", before=program(gap=0.0).with_launch(OFF))
-    assert after.launch == OFF
+    after = changed("gap*=3", before=program(gap=0.0).with_launch(NO_COSTS))
+    assert after.launch == NO_COSTS
     assert any(note.startswith("what if gap*=3: changes nothing") for note in after.assumptions)
 
 

@@ -21,16 +21,11 @@ from depgraph.mechanisms.predicted_time import in_microseconds, predicted_time
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.build_scenario import build_scenario, memory_time, touched_bytes
-from depgraph.timing.durations import (
-    default_durations,
-    kernel_makespans,
-    measured_block_durations,
-    scaled_durations,
-)
-from depgraph.timing.launch_model import LaunchChoice
+from depgraph.timing.durations import measured_block_durations, scaled_durations
 from depgraph.timing.match import match_profile
 from depgraph.timing.matched_profile import AluUse, matched_durations
 from depgraph.timing.profile import BlockProfile, KernelProfile
+from depgraph.timing.times import LaunchChoice, default_durations, kernel_makespans
 from depgraph.trace.block_spans import BlockSpans
 
 MEASURED = LaunchChoice("measured", {})

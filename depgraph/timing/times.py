@@ -1,18 +1,28 @@
-"""The launch model: what the host, the GPU and a CUDA graph need to start a kernel."""
+"""The times of a program: how long blocks run, as stated or counted, and what launches cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import DEFAULT_GPU, Gpu, load_gpu
-from depgraph.system.text import LONGEST_TIME, convert_time, in_short, read_number
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.schedule.simulate_jit import serial_schedule
+from depgraph.system.text import LONGEST_TIME, convert_time, counted, in_short, read_number
 
 if TYPE_CHECKING:
     from depgraph.timing.measured_run import MeasuredRun
 
+_COUNTED = (
+    "a block takes as long as it has traced warp instructions: only ratios mean anything; pass "
+    "--timing for times"
+)
 # Of each time what the model of a GPU calls it, and what people do.
 _TIMES = {
     "host": ("launch_host_us", "host"),
@@ -36,6 +46,121 @@ _BASES = (NONE, OF_GPU, MEASURED)
 _THREE = 3
 _FORM = "give none, gpu, measured, or HOST,GAP,NODE"
 _GIVEN = "as given"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """What kernels that were not measured are taken to take."""
+
+    # By kernel, alone on the GPU that was measured; where blocks were, the mean of the kernel's.
+    times: Mapping[int, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # which kernels, and how their times were estimated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Durations:
+    """How long each block runs, in what unit, and where that comes from."""
+
+    values: NDArray[np.float64]  # of each block; copies and memsets take no time
+    unit: str  # "us", "cycles" or "instructions"; of the last, only ratios mean anything
+    source: str  # one line for reports
+    assumptions: tuple[str, ...] = ()  # what was assumed to get from the source to the values
+    estimated: Estimates = field(default_factory=Estimates)  # of kernels not measured
+    of_blocks: frozenset[int] = frozenset()  # kernels of which single blocks were measured
+
+    def noting(self, *notes: str) -> Durations:
+        """Return the durations with more assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *notes))
+
+
+def default_durations(graph: BlockGraph) -> Durations:
+    """Return what to take for durations where the user gives no times.
+
+    What the input states, if it does so for any block of a kernel; else counts. A block for
+    which it states nothing usable is given the median of its kernel's other blocks; in a kernel
+    without any, the others' median time per instruction. How many there are is noted.
+    """
+    if graph.duration is None:
+        return counted_durations(graph)
+    is_kernel = graph.kernel[graph.operation_of_block] >= 0
+    is_usable = np.isfinite(graph.duration) & (graph.duration >= 0)
+    if not (is_kernel & is_usable).any():
+        return counted_durations(graph)
+    values = np.where(is_kernel & is_usable, graph.duration, 0.0)
+    notes = _fill_unstated(graph, values, is_kernel & ~is_usable)
+    if graph.launches is not None:
+        values = graph.launches.inlined(values)
+        launches = counted(len(graph.launches), "launch", "launches")
+        note = (
+            f"{launches} from the device: but for the rows cdp and spawn, blocks do the work of "
+            "their child kernels themselves"
+        )
+        notes += (note,)
+    return Durations(values, graph.duration_unit, "as the input states them", notes)
+
+
+def counted_durations(graph: BlockGraph) -> Durations:
+    """Take the instructions that the trace shows of each block as its duration."""
+    if graph.cost is None:
+        message = "the graph carries no counts: pass durations"
+        raise ModelError(message)
+    return Durations(
+        graph.cost.astype(np.float64),
+        "instructions",
+        "traced warp instructions of each block",
+        (_COUNTED,),
+    )
+
+
+def _fill_unstated(
+    graph: BlockGraph, values: NDArray[np.float64], missing: NDArray[np.bool_]
+) -> tuple[str, ...]:
+    """Give the missing blocks durations, in place; say which they are."""
+    if not missing.any():
+        return ()
+    cost = np.ones(graph.n_blocks) if graph.cost is None else np.maximum(graph.cost, 1)
+    present = ~missing & (graph.kernel[graph.operation_of_block] >= 0)
+    rate = float(median(values[present] / cost[present]))
+    for operation in np.unique(graph.operation_of_block[missing]).tolist():
+        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
+        own, others = values[blocks], present[blocks]
+        given = median(own[others]) if others.any() else cost[blocks] * rate
+        values[blocks] = np.where(others, own, given)
+    first = block_name(graph, int(np.argmax(missing)))
+    count = int(missing.sum())
+    which = first if count == 1 else f"{first} and {count - 1} more"
+    note = (
+        f"no usable duration is stated for {count} of {int((missing | present).sum())} blocks "
+        f"({which}): they are given the median of their kernel's other blocks, or the others' "
+        "median time per instruction"
+    )
+    return (note,)
+
+
+def median(values: ArrayLike) -> Any:
+    """Return the medians of columns, or of numbers, but for NaN; NumPy's imports masked arrays."""
+    ordered = np.sort(values, axis=0)  # NaN comes last
+    known = np.count_nonzero(~np.isnan(ordered), axis=0, keepdims=True)
+    middle = [np.take_along_axis(ordered, place // 2, axis=0)[0] for place in (known - 1, known)]
+    return (middle[0] + middle[1]) / 2
+
+
+def kernel_makespans(
+    graph: BlockGraph, durations: NDArray[np.float64], slots: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return how long each operation takes alone, on the slots of each."""
+    none = np.zeros(graph.n_operations, np.float64)
+    _, _, ends = serial_schedule(durations, graph.first_block, slots, none, none)
+    return np.diff(ends, prepend=0.0)
+
+
+def block_name(graph: BlockGraph, block: int) -> str:
+    """Name a block by its kernel and its number within the kernel."""
+    operation = int(graph.operation_of_block[block])
+    kernel = int(graph.kernel[operation])
+    if kernel < 0:
+        return graph.copy_name(kernel)
+    return f"kernel {kernel} block {block - int(graph.first_block[operation])}"
 
 
 class LaunchTime(NamedTuple):
@@ -112,7 +237,7 @@ class LaunchModel(NamedTuple):
         )
 
 
-OFF = LaunchModel()
+NO_COSTS = LaunchModel()
 
 
 class LaunchChoice(NamedTuple):
@@ -178,7 +303,7 @@ def launch_model(
     run: MeasuredRun | None = None,
 ) -> LaunchModel:
     """Work out what launches cost in a unit, by the choice, else by the run or the GPU."""
-    model = OFF
+    model = NO_COSTS
     if choice.base != NONE:
         model = _of_gpu(gpu, unit, clock_mhz or gpu.boost_clock_mhz)
     if choice.base == MEASURED:
@@ -204,7 +329,7 @@ def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
             reason = f"durations are {unit}, no times"
             if unit == "cycles":
                 reason = f"the clock of {gpu.name} is not known"
-            return OFF._replace(notes=(f"launch costs are left out: {reason}",))
+            return NO_COSTS._replace(notes=(f"launch costs are left out: {reason}",))
         source = next((s.title for s in whose.sources if key in s.numbers), "its file")
         of = f"of the {whose.name}" + ("" if stated else f", as the {gpu.name} was not measured")
         times[name] = LaunchTime(value, f"{of}: {source}")
