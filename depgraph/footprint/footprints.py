@@ -12,6 +12,15 @@ from numpy.typing import NDArray
 
 from depgraph.errors import ModelError
 from depgraph.footprint.ranges_jit import join_ranges
+from depgraph.system.arrays import (
+    AccessKinds,
+    Addresses,
+    Blocks,
+    Mask,
+    Operations,
+    from_numpy,
+    to_numpy,
+)
 from depgraph.system.output import Scratch, one_line_errors
 from depgraph.system.workers import return_free_memory
 from depgraph.trace.records import (
@@ -30,7 +39,6 @@ from depgraph.trace.records import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask, Operations
 
 GRANULARITIES = (1, 32, 128)
 ADDRESS_END = 1 << 64
@@ -245,8 +253,6 @@ def write_run(footprints: Footprints, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from depgraph.system.arrow import from_numpy
-
     table = pa.Table.from_arrays([from_numpy(c) for c in footprints.columns], names=_COLUMNS)
     with one_line_errors(path.parent):
         pq.write_table(
@@ -257,8 +263,6 @@ def write_run(footprints: Footprints, path: Path) -> None:
 def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
     """Read the rows of a run whose `column`, by which it is sorted, is in ``[low, high)``."""
     import pyarrow.parquet as pq
-
-    from depgraph.system.arrow import to_numpy
 
     with pq.ParquetFile(path) as file:
         index = _COLUMNS.index(column)

@@ -15,8 +15,7 @@ from depgraph.errors import StoreError
 from depgraph.graph.dependences import KIND_NAMES, WAW, Basis
 from depgraph.graph.program import MOST_CHILD_BLOCKS
 from depgraph.store.schema import TABLES, Column, ascends, never_falls
-from depgraph.system.arrays import rows_of
-from depgraph.system.arrow import to_codes, to_list, to_lists, to_numpy
+from depgraph.system.arrays import rows_of, to_codes, to_list, to_lists, to_numpy
 from depgraph.trace.records import HOST_CALLS, Calls
 
 if TYPE_CHECKING:

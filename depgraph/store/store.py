@@ -53,8 +53,7 @@ from depgraph.store.tables import (
     file_name,
     not_a_store,
 )
-from depgraph.system.arrays import columns_of
-from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
+from depgraph.system.arrays import columns_of, from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path, tool_version
 from depgraph.trace.records import HOST_CALLS, Allocation, HostCall
 

@@ -36,7 +36,6 @@ from depgraph.store.schema import (
     arrow_schema,
     stored_tables,
 )
-from depgraph.system.arrow import read_parquet
 from depgraph.system.described import (
     REQUIRED,
     Field,
@@ -151,6 +150,7 @@ def not_a_store(path: Path) -> str:
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)
+_WORTH_THREADS = 1 << 20  # bytes: of a smaller file threads take more than they save
 _ADVICE = "copy the store again, or extract the trace again"
 
 
@@ -266,7 +266,8 @@ class StoredTables:
                 raise StoreError(
                     file, f"is damaged (its checksum is not the one in {CHECKSUMS})", _ADVICE
                 )
-            table = read_parquet(content)
+            with pq.ParquetFile(pa.BufferReader(content)) as opened:
+                table = opened.read(use_threads=len(content) >= _WORTH_THREADS)
         except _UNREADABLE as error:
             raise self._damaged(file, error) from None
         expected = arrow_schema(name, self._version)

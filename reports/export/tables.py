@@ -18,7 +18,7 @@ from depgraph.graph.dependences import KIND_NAMES, labelled_edges
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Children, Schedule
 from depgraph.store.schema import arrow_schema
-from depgraph.system.arrow import from_codes, from_numpy
+from depgraph.system.arrays import from_codes, from_numpy
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, csv_cell
 
