@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from depgraph.gpu.model import Gpu, calibrated_gpu
 from depgraph.gpu.sm_resources import RESOURCES, SmResources
 
+_ATTENTION = "contention_attention"
 _CLASSES = (
     ("contention_rows", re.compile(r"gemmSN")),  # products of few rows; arguments name other ones
     (
@@ -18,7 +19,7 @@ _CLASSES = (
         re.compile(r"[fdw](prop|grad)|conv(?!ert)|gemm_f32f32_f32f32", re.IGNORECASE),
     ),
     ("contention_gemm32", re.compile(r"sgemm", re.IGNORECASE)),
-    ("contention_attention", re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
+    (_ATTENTION, re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
     ("contention_rows", re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
 )
 _CLUSTER = re.compile(r"nvjet_sm\d+\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
@@ -36,6 +37,12 @@ def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
         if key is not None:
             found[place] = getattr(gpu, key) or usual
     return found
+
+
+def _parts_of(functions: Sequence[str]) -> NDArray[np.int64] | None:
+    """Return which part of an SM each operation keeps busy: 1 of attention, else 0."""
+    part = np.array([_class_of(name) == _ATTENTION for name in functions], np.int64)
+    return part if 0 < part.sum() < len(part) else None
 
 
 @lru_cache(_NAMES)
@@ -97,7 +104,11 @@ class CarveOuts(NamedTuple):
 
 
 class SmSharing(NamedTuple):
-    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
+    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load).
+
+    The load is that of the blocks which keep the same part of an SM busy, and `across` times that
+    of the others.
+    """
 
     slowdown: float
     # [n_operations] eighths of the registers, times how much sooner than others a kernel fills an
@@ -116,7 +127,10 @@ class SmSharing(NamedTuple):
     # take a block back, and how long after the first large cluster of a kernel blocks of others go
     # where none of these can stand.
     take_back: float = 0.0
+    apart: float = 0.0
     cluster_start: float = 0.0
+    part: NDArray[np.int64] | None = None  # [n_operations] 0 or 1; None where all keep one busy
+    across: float = 1.0
 
     def timed(
         self,
@@ -131,14 +145,18 @@ class SmSharing(NamedTuple):
             at_once = blocks * take_back > _ALL_AT_ONCE * (times - lead)
             carve_outs = carve_outs.without(at_once)
         return self._replace(
-            lead=lead, take_back=take_back, cluster_start=self.cluster_start * microsecond,
-            carve_outs=carve_outs,
+            lead=lead, take_back=take_back, apart=self.apart * microsecond,
+            cluster_start=self.cluster_start * microsecond, carve_outs=carve_outs,
         )  # fmt: skip
 
     @property
     def best_throughput(self) -> float:
-        """The most work times load that an SM does in a unit of time: that of a full one."""
-        return self.full_load / (1 + self.slowdown * self.full_load)
+        """The most work times load that an SM does in a unit of time: that of a full one.
+
+        Where blocks keep two parts of it busy, half of its load is of each.
+        """
+        felt = 1.0 if self.part is None else (1 + self.across) / 2
+        return self.full_load / (1 + self.slowdown * self.full_load * felt)
 
 
 def sm_sharing(
@@ -161,17 +179,22 @@ def sm_sharing(
         registers = resources.need[:, 2] / resources.capacity[2]
         share = np.where(registers > 0, registers, share)
     sooner = np.ones(len(share))
+    part = None
     if functions and slowdown > 0:
         sooner = contention_of(functions, calibrated) / slowdown
+        part = _parts_of(functions)
     return SmSharing(
         slowdown=slowdown,
         load=_FULL_LOAD * share * sooner,
         spread=calibrated.block_spread or 0.0,
         lead=calibrated.kernel_lead_us or 0.0,
         take_back=1 / calibrated.blocks_per_us if calibrated.blocks_per_us else 0.0,
+        apart=1 / calibrated.starts_per_us if calibrated.starts_per_us else 0.0,
         cluster_start=calibrated.cluster_start_us or 0.0,
         carve_outs=_carve_outs(resources) if carve_outs else None,
         full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
+        part=part,
+        across=1.0 if calibrated.contention_across is None else calibrated.contention_across,
     )
 
 

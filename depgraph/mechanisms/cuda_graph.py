@@ -28,8 +28,8 @@ from depgraph.timing.times import LaunchModel
 
 END, PROGRAMMATIC = "end", "programmatic"
 CHAINS = "chains"
-# What waits for one node starts in launch order, or, if there is more of it, in the opposite one
-# (samples/validation/forks.cu on an H100, driver 580).
+# So many branches of a graph start in launch order, more in the opposite one
+# (samples/validation/forks.cu on an H100, measure.py on an H200, driver 580).
 _IN_LAUNCH_ORDER = 6
 _PAIR = 2  # of roots
 _MOST_LEAVES = 32  # that a root waits for one by one: nobody measured more
@@ -185,9 +185,8 @@ def graph_rules(
     """Return the rules of a CUDA graph whose branches start in one of the orders of `_places`."""
     model = charges.launches
     latency, branch = _latencies(program, model, source, target)
-    wide = _wide_forks(source, target)
     latency[_late(source, target)] += model.wide.value
-    place = _places(branch, wide, order)
+    place = _places(branch, order)
     # Roots become known one after another, after all others; the first of all, be it a copy or
     # memset, waits for the launch of the graph.
     roots = _without(program, target)
@@ -215,15 +214,6 @@ def graph_rules(
     )  # fmt: skip
 
 
-def _wide_forks(source: NDArray[np.int32], target: NDArray[np.int32]) -> list[NDArray[np.int32]]:
-    """Return what waits for each node that too many wait for to start in launch order."""
-    waiting = np.bincount(source)
-    by_source = target[np.argsort(source, kind="stable")]
-    begin = np.cumsum(waiting) - waiting
-    wide = np.flatnonzero(waiting > _IN_LAUNCH_ORDER)
-    return [by_source[begin[node] : begin[node] + waiting[node]] for node in wide]
-
-
 def _late(source: NDArray[np.int32], target: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return what waits for one node last, as too many do; edges may be implied by others."""
     last = np.full(int(target.max(initial=-1)) + 1, -1)
@@ -233,22 +223,20 @@ def _late(source: NDArray[np.int32], target: NDArray[np.int32]) -> NDArray[np.in
     return target[np.bincount(source)[source] > _IN_LAUNCH_ORDER]
 
 
-def _places(
-    branch: NDArray[np.int64], wide: list[NDArray[np.int32]], order: int
-) -> NDArray[np.int64]:
-    """Return the place of each operation's branch in launch order or, if odd, the opposite.
+def _places(branch: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+    """Return the place of each operation's branch as graphs start them or, if odd, the opposite.
 
-    From 2 on those from the middle on come first. Branches of `wide` forks are turned round.
+    From 2 on those from the middle on come first.
     """
     is_first = branch == np.arange(len(branch))  # of its branch, which has its number
     number = np.cumsum(is_first) - 1
-    places = np.arange(np.count_nonzero(is_first))
-    for fork in wide:
-        own = distinct(number[branch[fork]])
-        places[own] = places[own[::-1]]
+    branches = np.count_nonzero(is_first)
+    places = np.arange(branches)
+    if branches > _IN_LAUNCH_ORDER:
+        places = places[::-1]
     place: NDArray[np.int64] = places[number[branch]]
     if order > 1:
-        place = (place - len(places) // 2) % len(places)
+        place = (place - branches // 2) % branches
     return -place if order % 2 else place
 
 

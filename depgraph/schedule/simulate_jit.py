@@ -164,7 +164,7 @@ def event_schedule(
             if operations[k].untriggered == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
         elif kind == TAKEN_BACK:
-            run.is_taking_back = False
+            run.awaited = np.inf
         elif kind == PREPARED:
             blocks.state[number] = PLACED
             release(run, operations[blocks.operation[number]], blocks, number)
@@ -232,7 +232,7 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
             sm = _NOBODY
             if own.cluster > 1:
                 sm = roomiest_of_gpc(run, room, c, gpc)
-            elif run.now <= run.spared_until:
+            elif run.spares or run.now <= run.spared_until:
                 sm = roomiest_spared(run, room, c)
             if sm < 0:
                 sm = roomiest(room.tree, room.need, c)
@@ -256,17 +256,20 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
 
 @compiled_within
 def _goes_out(run, operations, blocks, waiting, own, events):
-    """Let blocks of a class go out, unless those of a kernel placed before may not be back yet."""
-    if run.take_back == 0 or not (run.has_carve_outs and own.takes_room):
+    """Let blocks of a class go out in turn, after those of a kernel placed before were taken back."""
+    if not (run.has_carve_outs and own.takes_room):
         return True
     k = np.int64(blocks.operation[waiting.block_of_rank[waiting.ranks[own.first_rank]]])
-    is_early = k != run.last_placed and run.now < run.taken_back
-    if is_early and operations[run.last_placed].running > 0:
-        if not run.is_taking_back:
-            run.is_taking_back = True
-            add_event(run, events, run.taken_back, TAKEN_BACK, _NONE)
+    time = run.next_goes
+    if 0 <= run.last_placed != k and operations[run.last_placed].running > 0:
+        time = max(time, run.taken_back)
+    if run.now < time:
+        if time < run.awaited:
+            run.awaited = time
+            add_event(run, events, time, TAKEN_BACK, _NONE)
         return False
     run.last_placed = k
+    run.next_goes = run.now + run.apart * own.cluster
     run.taken_back = max(run.taken_back, run.now) + run.take_back * own.cluster
     return True
 

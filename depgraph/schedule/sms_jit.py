@@ -53,8 +53,15 @@ SM = np.dtype(
     [
         ("residents", np.int64),  # blocks
         ("carve_out", np.int64),
-        # Of those that run:
-        ("computing", np.int64),  # blocks of computation: if any, the SM runs at their side's rate
+        # Of computation, that run: if any, the SM runs at their side's rate.
+        ("computing", np.int64),
+    ],
+    align=True,
+)
+
+# The blocks that run and keep one part of an SM busy; SM `i` has the parts `2 * i` and `2 * i + 1`.
+PART = np.dtype(
+    [
         ("n_ends", np.int64),  # ends and triggers that are to come
         ("held", np.float64),  # load
         ("clock", np.float64),  # work done by a block that has run from the beginning
@@ -242,8 +249,11 @@ def queue_block(room, waiting, c, rank):
 
 @compiled_within
 def next_class(run, room, waiting):
-    """Return the class of the block that is placed next; -1 if none can be."""
-    best = np.int64(-1)
+    """Return the class of the block that is placed next; -1 if none can be.
+
+    `run.spares` then tells whether that is only where large clusters find no place.
+    """
+    best, first = np.int64(-1), np.int64(-1)
     best_rank = np.int64(len(waiting.ranks))
     for c in range(len(room.classes)):
         own = room.classes[c]
@@ -256,8 +266,25 @@ def next_class(run, room, waiting):
             continue
         if fits or run.strict:
             best_rank = np.int64(waiting.ranks[own.first_rank])
-            best = np.int64(c if fits else -1)
-    return best
+            best, first = np.int64(c if fits else -1), np.int64(c)
+    run.spares = best < 0 <= first and is_sparing(run, room.classes[first])
+    return _next_behind(run, room, waiting, best_rank) if run.spares else best
+
+
+@compiled_helper
+def _next_behind(run, room, waiting, rank):
+    """Return the class of the block behind clusters of a rank that find no room, if it has some.
+
+    They hold up all SMs but those where none of them can stand.
+    """
+    best, best_rank = np.int64(-1), np.int64(len(waiting.ranks))
+    for c in range(len(room.classes)):
+        own = room.classes[c]
+        if own.n_ranks > 0 and rank < waiting.ranks[own.first_rank] < best_rank:
+            best, best_rank = np.int64(c), np.int64(waiting.ranks[own.first_rank])
+    if best < 0 or room.classes[best].cluster > 1 or not room.classes[best].takes_room:
+        return np.int64(-1)
+    return best if roomiest_spared(run, room, best) >= 0 else np.int64(-1)
 
 
 @compiled_helper
@@ -336,10 +363,11 @@ class Sharing(NamedTuple):
     """When blocks end that share an SM."""
 
     sms: NDArray[np.void]
+    parts: NDArray[np.void]
     sides: NDArray[np.void]
-    ends: NDArray[np.float64]  # of each SM a heap: where the clock stands at each end and trigger
+    ends: NDArray[np.float64]  # of each part a heap: where the clock stands at each end and trigger
     codes: NDArray[np.int64]  # of these events
-    next: NDArray[np.float64]  # a tree of minima: when the first of each SM is
+    next: NDArray[np.float64]  # a tree of minima: when the first of each part is
 
 
 def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Sharing:
@@ -350,6 +378,8 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
     if sharing is not None:
         sms = len(room.sms)
         operations["load"] = load = sharing.load
+        if sharing.part is not None:
+            operations["part"] = sharing.part
         fit = (capacity // np.maximum(need, 1)).min(axis=1)
         in_wave = np.clip(-(-operations["unplaced"] // placed.sms), 1, np.maximum(fit, 1))
         operations["in_wave"] = 1 + sharing.slowdown * load * in_wave
@@ -367,12 +397,14 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
         most *= 1 + int((operations["trigger"] < 1).any())
     else:
         operations["preamble"] = 0.0
-    leaves = 1 << max(0, (sms - 1).bit_length())
+    n_parts = 2 * sms
+    leaves = 1 << (n_parts - 1).bit_length()
     return Sharing(
         sms=room.sms,
+        parts=np.zeros(n_parts, PART),
         sides=sides,
-        ends=np.empty((sms, most + 1), np.float64),
-        codes=np.empty((sms, most + 1), np.int64),
+        ends=np.empty((n_parts, most + 1), np.float64),
+        codes=np.empty((n_parts, most + 1), np.int64),
         next=np.full(2 * leaves, np.inf),
     )
 
@@ -380,13 +412,13 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
 @compiled_helper
 def next_on_sms(run, sharing, operations, blocks):
     """Return the code of what happens next on an SM, off the SM: a block ends, or triggers."""
-    sm = _ONE
-    while sm < len(sharing.next) // 2:
-        sm = 2 * sm if sharing.next[2 * sm] <= sharing.next[2 * sm + 1] else 2 * sm + 1
-    sm -= len(sharing.next) // 2
-    own = sharing.sms[sm]
-    _advance(run, sharing, sm)
-    _, code = pop_time(sharing.ends[sm], sharing.codes[sm], own.n_ends)
+    part = _ONE
+    while part < len(sharing.next) // 2:
+        part = 2 * part if sharing.next[2 * part] <= sharing.next[2 * part + 1] else 2 * part + 1
+    part -= len(sharing.next) // 2
+    own = sharing.parts[part]
+    _advance(run, sharing, part)
+    _, code = pop_time(sharing.ends[part], sharing.codes[part], own.n_ends)
     own.n_ends -= 1
     kind, block = event_of(code)
     if kind != TRIGGERED:
@@ -395,17 +427,20 @@ def next_on_sms(run, sharing, operations, blocks):
         if own.n_ends == 0:
             own.held = 0.0  # no rounding is carried on
         if run.has_sides:
-            _count(run, sharing, operation.side, sm, -_ONE)
-    _renew(run, sharing, sm)
+            _count(run, sharing, operation.side, part // 2, -_ONE)
+    _renew(run, sharing, part)
     return code
 
 
 @compiled_helper
-def _slowed(run, sharing, sm):
-    """Return how many times as long a running block of an SM takes by now."""
-    times = 1.0 + run.slowdown * sharing.sms[sm].held
+def _slowed(run, sharing, part):
+    """Return how many times as long a running block of a part takes by now."""
+    held = sharing.parts[part].held
+    if run.has_parts:
+        held += run.across * sharing.parts[part ^ 1].held
+    times = 1.0 + run.slowdown * held
     if run.has_sides:
-        side = 0 if sharing.sms[sm].computing > 0 else 1
+        side = 0 if sharing.sms[part // 2].computing > 0 else 1
         if sharing.sides[1 - side].active > 0:
             times *= 1.0 + sharing.sides[side].beside
     return times
@@ -416,36 +451,52 @@ def _count(run, sharing, side, sm, change):
     """Count a running block of a side; its first and its last change the rates of all SMs."""
     turns = sharing.sides[side].active == max(0, -change)
     if turns:
-        for other in range(len(sharing.sms)):
-            if sharing.sms[other].n_ends > 0:
-                _advance(run, sharing, other)
+        for part in range(len(sharing.parts)):
+            if sharing.parts[part].n_ends > 0:
+                _advance_part(run, sharing, part)
     sharing.sides[side].active += change
     if side == 0:
         sharing.sms[sm].computing += change
     if turns:
-        for other in range(len(sharing.sms)):
-            if sharing.sms[other].n_ends > 0:
-                _renew(run, sharing, other)
+        for part in range(len(sharing.parts)):
+            if sharing.parts[part].n_ends > 0:
+                _renew_part(run, sharing, part)
 
 
 @compiled_helper
-def _advance(run, sharing, sm):
-    """Let time pass on an SM."""
-    own = sharing.sms[sm]
-    rate = 1.0 / _slowed(run, sharing, sm)
+def _advance(run, sharing, part):
+    """Let time pass on an SM, one of whose parts this is."""
+    _advance_part(run, sharing, part)
+    if run.has_parts:
+        _advance_part(run, sharing, part ^ 1)
+
+
+@compiled_helper
+def _advance_part(run, sharing, part):
+    """Let time pass for the blocks of a part."""
+    own = sharing.parts[part]
+    rate = 1.0 / _slowed(run, sharing, part)
     own.clock += (run.now - own.since) * rate
     own.since = run.now
 
 
 @compiled_helper
-def _renew(run, sharing, sm):
-    """Say when the first block of an SM ends if nothing changes there."""
-    own = sharing.sms[sm]
+def _renew(run, sharing, part):
+    """Say when the first blocks of an SM end if nothing changes there."""
+    _renew_part(run, sharing, part)
+    if run.has_parts:
+        _renew_part(run, sharing, part ^ 1)
+
+
+@compiled_helper
+def _renew_part(run, sharing, part):
+    """Say when the first block of a part ends if nothing changes on its SM."""
+    own = sharing.parts[part]
     time = np.inf
     if own.n_ends > 0:
-        left = max(0.0, sharing.ends[sm, 0] - own.clock)
-        time = own.since + left * _slowed(run, sharing, sm)
-    at = len(sharing.next) // 2 + sm
+        left = max(0.0, sharing.ends[part, 0] - own.clock)
+        time = own.since + left * _slowed(run, sharing, part)
+    at = len(sharing.next) // 2 + part
     sharing.next[at] = time
     at >>= 1
     while at > 0:
@@ -456,46 +507,46 @@ def _renew(run, sharing, sm):
 @compiled_helper
 def prepare_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block that waits in its place do what it can before, beside others."""
-    sm = np.int64(blocks.sm[block])
     operation = operations[blocks.operation[block]]
-    _join(run, sharing, operation, sm)
+    part = 2 * np.int64(blocks.sm[block]) + operation.part
+    _join(run, sharing, operation, part)
     blocks.state[block] = PREPARING
     blocks.done[block] = min(operation.preamble, blocks.duration[block])
-    _add_end(sharing, sm, blocks.done[block], event_code(PREPARED, block))
-    _renew(run, sharing, sm)
+    _add_end(sharing, part, blocks.done[block], event_code(PREPARED, block))
+    _renew(run, sharing, part)
 
 
 @compiled_helper
 def start_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
-    sm = np.int64(blocks.sm[block])
     operation = operations[blocks.operation[block]]
-    _join(run, sharing, operation, sm)
+    part = 2 * np.int64(blocks.sm[block]) + operation.part
+    _join(run, sharing, operation, part)
     done = blocks.done[block]
     if operation.preamble == 0:
         # As much as it could do before it had to wait, and no more than it had time for.
         ahead = (run.now - blocks.earliest[block]) / operation.in_wave
-        done = min(ahead, (run.now - blocks.start[block]) / _slowed(run, sharing, sm))
+        done = min(ahead, (run.now - blocks.start[block]) / _slowed(run, sharing, part))
     left = max(0.0, blocks.duration[block] - done)
-    _add_end(sharing, sm, left, event_code(ENDED, block))
+    _add_end(sharing, part, left, event_code(ENDED, block))
     if operation.trigger < 1:
         left = max(0.0, left - (1 - operation.trigger) * blocks.duration[block])
-        _add_end(sharing, sm, left, event_code(TRIGGERED, block))
-    _renew(run, sharing, sm)
+        _add_end(sharing, part, left, event_code(TRIGGERED, block))
+    _renew(run, sharing, part)
 
 
 @compiled_helper
-def _join(run, sharing, operation, sm):
+def _join(run, sharing, operation, part):
     """Add a block that begins to run to the load of its SM."""
-    _advance(run, sharing, sm)
+    _advance(run, sharing, part)
     if run.has_sides:
-        _count(run, sharing, operation.side, sm, _ONE)
-    sharing.sms[sm].held += operation.load
+        _count(run, sharing, operation.side, part // 2, _ONE)
+    sharing.parts[part].held += operation.load
 
 
 @compiled_helper
-def _add_end(sharing, sm, left, code):
+def _add_end(sharing, part, left, code):
     """Have a running block end, or trigger, when so much of its work is done."""
-    own = sharing.sms[sm]
-    push_time(sharing.ends[sm], sharing.codes[sm], own.n_ends, own.clock + left, code)
+    own = sharing.parts[part]
+    push_time(sharing.ends[part], sharing.codes[part], own.n_ends, own.clock + left, code)
     own.n_ends += 1

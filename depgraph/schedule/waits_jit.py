@@ -52,14 +52,19 @@ RUN = np.dtype(
         ("shared_capacity", np.int64),  # of an SM at its largest carve-out
         ("has_sides", np.bool_),  # whether computation and communication slow each other
         ("slowdown", np.float64),  # blocks of an SM run at 1 / (1 + slowdown * load)
+        ("has_parts", np.bool_),  # whether blocks keep different parts of an SM busy
+        ("across", np.float64),  # how much of the load of one part counts for the other
         ("first_child", np.int64),  # operations from this on are child kernels
         ("take_back", np.float64),  # time that taking back a block takes; 0: none
         ("taken_back", np.float64),  # no sooner are SMs empty that `last_placed` took
         ("last_placed", np.int64),  # the operation of the last block that was placed
-        ("is_taking_back", np.bool_),  # whether others wait for that
+        ("apart", np.float64),  # time between blocks that go out; 0: none
+        ("next_goes", np.float64),
+        ("awaited", np.float64),  # when blocks that wait for one of these are looked at again
         ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
         ("spared_for", np.float64),  # time for which they do, once they are placed
         ("spared_until", np.float64),
+        ("spares", np.bool_),  # whether clusters that wait for room leave only these SMs to others
         # Operations
         ("entered", np.int64),  # or entering
         ("is_entering", np.bool_),
@@ -107,6 +112,7 @@ OPERATION = np.dtype(
         ("in_wave", np.float64),
         ("preamble", np.float64),  # work of a block before it waits in its place, beside others
         ("side", np.int64),  # 0: computation, 1: communication
+        ("part", np.int64),  # of an SM that its blocks keep busy
         ("first_launch", np.int64),  # of its blocks
         ("end_launch", np.int64),
         ("children", np.int64),  # child kernels that have not ended, as far as it knows
@@ -185,7 +191,9 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         spared_for=0.0 if sharing is None else sharing.cluster_start,
         spared_until=-1.0,
         take_back=0.0 if sharing is None else sharing.take_back,
+        apart=0.0 if sharing is None else sharing.apart,
         last_placed=-1,
+        awaited=np.inf,
         turns=rules.turns[0],
         turn_length=rules.turns[1],
         strict=rules.strict,
@@ -196,6 +204,8 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         shared_capacity=0 if carve_outs is None else placed.capacity[carve_outs.shared],
         has_sides=sharing is not None and sharing.side is not None,
         slowdown=0.0 if sharing is None else sharing.slowdown,
+        has_parts=sharing is not None and sharing.part is not None,
+        across=1.0 if sharing is None else sharing.across,
         has_join_need=rules.join_need is not None,
         has_member_need=rules.member_need is not None,
         opening=-1,
