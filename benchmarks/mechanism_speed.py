@@ -18,7 +18,7 @@ from depgraph.gpu.sm_resources import SmResources
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.scenario.scenario import Scenario
-from depgraph.timing.times import Durations
+from depgraph.timing.program_times import Durations
 
 ROW = 100
 CLASSES = 32

@@ -23,7 +23,7 @@ from depgraph.reproduce.programs import scenario_of
 from depgraph.samples.suite import launching
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.store.store import Store
-from depgraph.timing.times import parse_launch
+from depgraph.timing.program_times import parse_launch
 
 ROWS = ["streams", "cuda-graph", "pdl", "acs-sw", "acs-hw", "mega(task)", "cusync-row", "dataflow"]
 LEVELS = 10

@@ -27,7 +27,7 @@ from depgraph.scenario.what_if import parse_what_if
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
 from depgraph.system.text import show_bytes, show_number, size_text
-from depgraph.timing.times import parse_launch
+from depgraph.timing.program_times import parse_launch
 
 if TYPE_CHECKING:
     import networkx as nx

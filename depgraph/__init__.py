@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from depgraph.store.store import Store
     from depgraph.timing.fit import fit_profile
     from depgraph.timing.profile import Where
-    from depgraph.timing.times import parse_launch
+    from depgraph.timing.program_times import parse_launch
 
 __all__ = [
     "BlockGraph",
@@ -97,7 +97,7 @@ _NAMES_IN = {
     "store.store": ("Store",),
     "timing.fit": ("fit_profile",),
     "timing.profile": ("Where",),
-    "timing.times": ("parse_launch",),
+    "timing.program_times": ("parse_launch",),
 }
 _HOMES = {name: module for module, names in _NAMES_IN.items() for name in names}
 

@@ -27,7 +27,7 @@ from depgraph.mechanisms.predicted_time import predicted_time
 from depgraph.parsers.measurements import read_measurements
 from depgraph.scenario.contention import EAGER
 from depgraph.system.text import counted
-from depgraph.timing.times import OF_GPU, LaunchChoice, launch_model
+from depgraph.timing.program_times import OF_GPU, LaunchChoice, launch_model
 
 LATER = ("h100-fresh",)
 """Files of programs that no constant was fitted to, whatever their names."""

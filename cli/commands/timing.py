@@ -29,7 +29,7 @@ def command(file: Path, store: Path, **options: Any) -> None:
     from depgraph.scenario.of_store import Request, fitted_times
     from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
-    from depgraph.timing.times import Estimates
+    from depgraph.timing.program_times import Estimates
 
     opened = Store(store)
     request = Request(read_profile=model.read_times, where=model.where_from(options))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
     from depgraph.timing.profile import BlockProfile, KernelProfile, Where
-    from depgraph.timing.times import LaunchChoice
+    from depgraph.timing.program_times import LaunchChoice
 
 
 ONE_GPU = "--gpu and --gpu-file: give one of them"
@@ -34,7 +34,7 @@ OF_SCENARIO = frozenset({
 
 
 def _read_launch(text: str) -> LaunchChoice:
-    from depgraph.timing.times import parse_launch
+    from depgraph.timing.program_times import parse_launch
 
     return parse_launch(text)
 

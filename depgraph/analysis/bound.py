@@ -22,7 +22,7 @@ from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.schedule.policy import ANOMALY, PRIORITIES, Against, Rules, Schedule
 from depgraph.system.text import ratio, share_of, share_of_gain
 from depgraph.system.workers import NOBODY, Steps, available_jobs
-from depgraph.timing.times import default_durations
+from depgraph.timing.program_times import default_durations
 
 if TYPE_CHECKING:
     import pandas as pd

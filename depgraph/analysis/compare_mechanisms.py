@@ -42,7 +42,7 @@ from depgraph.scenario.contention import contended_bound, contended_serial
 from depgraph.schedule.policy import ANOMALY, Schedule
 from depgraph.system.text import ratio, share_of_gain
 from depgraph.system.workers import NOBODY, Steps
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 
 if TYPE_CHECKING:
     import pandas as pd

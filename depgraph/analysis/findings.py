@@ -34,7 +34,7 @@ from depgraph.system.arrays import distinct
 from depgraph.system.text import ratio, share_of
 from depgraph.system.workers import available_jobs
 from depgraph.timing.measured_run import MeasuredRun
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 
 _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 

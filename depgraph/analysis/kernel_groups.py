@@ -15,7 +15,7 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import grouped
 from depgraph.system.text import share_of
 from depgraph.timing.profile import NOWHERE, SITE_COLUMNS
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 from depgraph.trace.names import base_name
 
 

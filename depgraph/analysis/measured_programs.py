@@ -24,7 +24,13 @@ from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.contention import Contention, contended_bound
 from depgraph.scenario.scenario import Scenario
 from depgraph.system.arrays import grouped
-from depgraph.timing.times import OF_GPU, LaunchChoice, LaunchTime, default_durations, launch_model
+from depgraph.timing.program_times import (
+    OF_GPU,
+    LaunchChoice,
+    LaunchTime,
+    default_durations,
+    launch_model,
+)
 from depgraph.trace.records import Dim3
 
 _NOTHING = 0.03  # time saved, as a share, that is as good as none

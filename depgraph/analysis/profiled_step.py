@@ -29,7 +29,7 @@ from depgraph.scenario.contention import trust_in
 from depgraph.system.arrays import grouped
 from depgraph.system.text import counted, ratio
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-from depgraph.timing.times import OF_GPU, LaunchChoice, LaunchModel, launch_model
+from depgraph.timing.program_times import OF_GPU, LaunchChoice, LaunchModel, launch_model
 
 _MOST_THREADS = 1024
 US = 1000.0  # ns

@@ -28,7 +28,7 @@ from depgraph.system.text import (
     read_number,
     read_whole_number,
 )
-from depgraph.timing.times import NO_COSTS, LaunchModel
+from depgraph.timing.program_times import NO_COSTS, LaunchModel
 
 Found = TypeVar("Found")
 

@@ -20,7 +20,7 @@ from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.scenario.contention import contended_bound, run_contended
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Schedule
-from depgraph.timing.times import LaunchTime
+from depgraph.timing.program_times import LaunchTime
 
 # How much of the way from even to piled up such chains were on average (samples/validation: half
 # of h100-pdl; 0 to 0.25 are as good).

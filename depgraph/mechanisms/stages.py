@@ -21,7 +21,7 @@ from depgraph.mechanisms.base import (
 )
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 
 Numbers = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from depgraph.mechanisms.base import LAUNCH, Availability, Charges, Cost, Mechan
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Against, Rules
 from depgraph.system.text import counted
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 from depgraph.trace.names import base_name
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"

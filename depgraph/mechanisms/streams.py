@@ -16,7 +16,7 @@ from depgraph.mechanisms.base import (
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.arrays import distinct
-from depgraph.timing.times import LaunchModel
+from depgraph.timing.program_times import LaunchModel
 
 # Streams beyond these make no fork longer (samples/validation, and streams of kernels that do
 # nothing in samples/validation/hardware.cu, where 64 took no longer each).

@@ -15,7 +15,7 @@ from depgraph.mechanisms.base import ChangedCosts
 from depgraph.reproduce.figures import Figure, Inputs, Published
 from depgraph.reproduce.programs import Tiled, geometric_mean, makespan, scenario_of, tiled
 from depgraph.system.arrays import grouped
-from depgraph.timing.times import parse_launch
+from depgraph.timing.program_times import parse_launch
 
 # Columns of the two matrix products of an MLP on one of eight GPUs, as microsoft/cusync runs them
 # (src/ml-bench/transformer/eval_mlp.py): GPT-3 has a hidden size of 12288, LLaMA of 8192.

@@ -33,7 +33,7 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.store.store import Store
 from depgraph.system.arrays import list_of_each
 from depgraph.system.text import did_you_mean, in_short, ratio
-from depgraph.timing.times import LaunchChoice, parse_launch
+from depgraph.timing.program_times import LaunchChoice, parse_launch
 from depgraph.trace.records import READ, WRITE
 
 KUPER_TABLE = "papers/kuper_tool.json"

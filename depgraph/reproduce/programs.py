@@ -16,7 +16,7 @@ from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.base import ChangedCosts
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.scenario import Scenario
-from depgraph.timing.times import NO_LAUNCHES, LaunchChoice
+from depgraph.timing.program_times import NO_LAUNCHES, LaunchChoice
 from depgraph.trace.records import READ
 
 _SHARED_BYTES = {"V100": 96 << 10, "A100": 164 << 10}

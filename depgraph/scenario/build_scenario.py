@@ -20,7 +20,7 @@ from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.matched_profile import Match, fill_resources, matched_durations
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile, KernelProfile, Where
-from depgraph.timing.times import (
+from depgraph.timing.program_times import (
     MEASURED,
     NO_LAUNCHES,
     Durations,

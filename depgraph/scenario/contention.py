@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depgraph.gpu.model import Gpu, MeasuredErrors, calibrated_gpu
 from depgraph.schedule.policy import HOLDS, IGNORED, Rules, Schedule
 from depgraph.schedule.simulate import run_rules
-from depgraph.timing.times import Durations, kernel_makespans
+from depgraph.timing.program_times import Durations, kernel_makespans
 
 if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources

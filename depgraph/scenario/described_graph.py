@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.timing.profile import NOWHERE
-from depgraph.timing.times import kernel_makespans
+from depgraph.timing.program_times import kernel_makespans
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from depgraph.scenario.build_scenario import build_scenario
 from depgraph.store.companions import recorded_times, store_named_by, times_of
 from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.profile import BlockProfile, KernelProfile, Where
-from depgraph.timing.times import NO_LAUNCHES, LaunchChoice
+from depgraph.timing.program_times import NO_LAUNCHES, LaunchChoice
 
 if TYPE_CHECKING:
     from depgraph.scenario.contention import Contention

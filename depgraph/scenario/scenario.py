@@ -19,7 +19,7 @@ from depgraph.gpu.sm_resources import SmResources, sm_resources
 from depgraph.graph.dependences import KIND_NAMES, PairSummary, Uncertainty, uncertainty
 from depgraph.system.arrays import columns_of
 from depgraph.system.text import convert_time
-from depgraph.timing.times import (
+from depgraph.timing.program_times import (
     NO_COSTS,
     OF_GPU,
     Durations,

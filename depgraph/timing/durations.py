@@ -11,7 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted, kernels_text, nor_more, show_number
-from depgraph.timing.times import Durations, Estimates, block_name, kernel_makespans, median
+from depgraph.timing.program_times import Durations, Estimates, block_name, kernel_makespans, median
 
 _SAME_LAUNCH = "the median time of launches of the same function, grid and block"
 _BEYOND = (

@@ -23,7 +23,7 @@ from depgraph.system.text import (
 from depgraph.timing.align import UNPAIRED, Level, align
 from depgraph.timing.matched_profile import PICKS, Match
 from depgraph.timing.profile import UNKNOWN, KernelProfile, Where
-from depgraph.timing.times import median
+from depgraph.timing.program_times import median
 from depgraph.trace.names import base_name, demangle
 
 _LISTED = 5

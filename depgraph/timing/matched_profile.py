@@ -17,7 +17,7 @@ from depgraph.system.arrays import distinct
 from depgraph.system.text import counted, show_number
 from depgraph.timing.durations import scaled_durations
 from depgraph.timing.profile import UNKNOWN, KernelProfile, Site
-from depgraph.timing.times import Durations, median
+from depgraph.timing.program_times import Durations, median
 from depgraph.trace.block_spans import BlockSpans
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from depgraph.errors import ModelError
 from depgraph.system.arrays import distinct
 from depgraph.timing.profile import UNKNOWN, KernelProfile
-from depgraph.timing.times import median
+from depgraph.timing.program_times import median
 
 if TYPE_CHECKING:
     from depgraph.timing.matched_profile import Match

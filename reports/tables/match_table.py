@@ -27,7 +27,7 @@ from depgraph.timing.matched_profile import (
 )
 from depgraph.timing.measured_run import MeasuredRun, measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
-from depgraph.timing.times import Estimates
+from depgraph.timing.program_times import Estimates
 
 BlockTimesOfKernels = Mapping[int, NDArray[np.float64]]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from depgraph.graph.dependences import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
-    from depgraph.timing.times import Durations
+    from depgraph.timing.program_times import Durations
 
 
 _NEIGHBOURS_SHOWN = 20

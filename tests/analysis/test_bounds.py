@@ -16,7 +16,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import PRIORITIES
-from depgraph.timing.times import Durations, LaunchModel, LaunchTime
+from depgraph.timing.program_times import Durations, LaunchModel, LaunchTime
 
 DATAFLOW = [f"dataflow ({name})" for name in PRIORITIES]
 

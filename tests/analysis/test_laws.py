@@ -35,7 +35,7 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.schedule.policy import running_part, utilization_over_time
 from depgraph.system.text import show_time
-from depgraph.timing.times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
+from depgraph.timing.program_times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9
 KINDS = [{"RAW"}, {"RAW", "WAR"}, {"WAW"}, {"RAW", "WAR", "WAW"}]

@@ -15,7 +15,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms.base import serial
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
-from depgraph.timing.times import launch_model, parse_launch
+from depgraph.timing.program_times import launch_model, parse_launch
 
 CAUSES = (
     "computing", "communicating", "copying", "host", "launching", "waiting", "unexplained",

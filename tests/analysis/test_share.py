@@ -23,7 +23,7 @@ from depgraph.mechanisms.shared_gpu import SharedGpu, groups, sizes_of_kernels
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.of_store import Request
-from depgraph.timing.times import LaunchModel, LaunchTime
+from depgraph.timing.program_times import LaunchModel, LaunchTime
 
 H100 = load_gpu("H100 SXM")
 

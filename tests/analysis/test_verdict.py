@@ -23,7 +23,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule
 from depgraph.timing.measured_run import MeasuredRun
-from depgraph.timing.times import launch_model, parse_launch
+from depgraph.timing.program_times import launch_model, parse_launch
 from depgraph.trace.records import Allocation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -20,7 +20,7 @@ from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import parse_what_if
 from depgraph.store.store import write_store
-from depgraph.timing.times import LaunchModel, LaunchTime
+from depgraph.timing.program_times import LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9
 FREE = {name: {"stall": Quantity(0, ""), "lane": Quantity(0, "")} for name in ("cdp", "spawn")}

@@ -20,7 +20,7 @@ from depgraph.graph.block_graph import Resources
 from depgraph.mechanisms import Charges, Quantity, find_mechanisms
 from depgraph.mechanisms.base import charges_of, run_mechanism
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.timing.times import LaunchModel, LaunchTime
+from depgraph.timing.program_times import LaunchModel, LaunchTime
 from depgraph.trace.records import READ, WRITE, Allocation
 
 FOUND_BY = [

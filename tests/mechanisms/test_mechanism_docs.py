@@ -15,7 +15,7 @@ from depgraph.mechanisms import Charges, find_mechanisms, parse_cost
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.schedule.simulate import run_rules
-from depgraph.timing.times import launch_model, parse_launch
+from depgraph.timing.program_times import launch_model, parse_launch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

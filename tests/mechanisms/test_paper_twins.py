@@ -18,7 +18,7 @@ from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.wireframe import most_levels
 from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.timing.times import Durations
+from depgraph.timing.program_times import Durations
 
 
 @st.composite

@@ -19,7 +19,7 @@ from depgraph.mechanisms.acs import check_time, kernel_segments, segment_conflic
 from depgraph.mechanisms.base import run_mechanism, serial
 from depgraph.mechanisms.bloom import ask_filters
 from depgraph.mechanisms.cusync import waits_per_block
-from depgraph.timing.times import LaunchModel, LaunchTime
+from depgraph.timing.program_times import LaunchModel, LaunchTime
 from depgraph.trace.records import READ, WRITE
 
 RULE_ALONE = {"sync": Quantity(0, "share")}

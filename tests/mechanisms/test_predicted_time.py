@@ -24,7 +24,7 @@ from depgraph.mechanisms.predicted_time import (
 )
 from depgraph.samples import sample_path
 from depgraph.scenario.contention import contended_bound
-from depgraph.timing.times import launch_model, parse_launch
+from depgraph.timing.program_times import launch_model, parse_launch
 
 H100 = load_gpu("H100 SXM")
 # A CUDA graph's node, path, fork and root cost nothing but what a test says.

@@ -19,7 +19,7 @@ from depgraph.mechanisms import Charges, Quantity, find_mechanisms
 from depgraph.mechanisms.base import run_mechanism
 from depgraph.mechanisms.mega import workers_of
 from depgraph.mechanisms.queues import chain_of_each
-from depgraph.timing.times import LaunchModel, LaunchTime
+from depgraph.timing.program_times import LaunchModel, LaunchTime
 
 CLOSE = 1 + 1e-9
 SYSTEMS = [

@@ -12,7 +12,7 @@ from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.simlog import accesses
-from depgraph.timing.times import default_durations
+from depgraph.timing.program_times import default_durations
 from depgraph.trace.records import MemoryOperation
 
 BASE = 0x7F4E34A00000

@@ -10,7 +10,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.workload import read_workload
 from depgraph.store.store import Store, write_store
 from depgraph.system.described import line_of_key
-from depgraph.timing.times import default_durations
+from depgraph.timing.program_times import default_durations
 
 KERNELS = """\
 unit = "ns"

@@ -19,7 +19,7 @@ from depgraph.mechanisms import find_mechanisms, predicted_time
 from depgraph.mechanisms.base import serial
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.scenario.contention import time_alone
-from depgraph.timing.times import launch_model, parse_launch
+from depgraph.timing.program_times import launch_model, parse_launch
 
 LEAD = 0.5  # of an H100, in microseconds
 FREE = launch_model(parse_launch("0,0,0"), unit="us", gpu=load_gpu("H100 SXM"))

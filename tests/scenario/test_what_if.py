@@ -17,7 +17,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.fuse import merge_kernels
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import Drop, Gap, Merge, Scale, apply_what_ifs, parse_what_if
-from depgraph.timing.times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
+from depgraph.timing.program_times import NO_COSTS, LaunchChoice, LaunchModel, LaunchTime
 
 SIZES = [2, 2, 3]
 NAMES = ["gemm", "relu", "void gemm<float>(int)"]

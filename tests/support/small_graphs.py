@@ -11,7 +11,7 @@ from depgraph.graph.block_graph import BlockGraph, Resources
 from depgraph.graph.dependences import KIND_NAMES
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
-from depgraph.timing.times import Durations, counted_durations
+from depgraph.timing.program_times import Durations, counted_durations
 
 
 def graph_of(sizes, edges, *, cost=None):

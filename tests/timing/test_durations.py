@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from depgraph.timing.times import median
+from depgraph.timing.program_times import median
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 9])

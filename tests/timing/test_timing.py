@@ -25,7 +25,7 @@ from depgraph.timing.durations import measured_block_durations, scaled_durations
 from depgraph.timing.match import match_profile
 from depgraph.timing.matched_profile import AluUse, matched_durations
 from depgraph.timing.profile import BlockProfile, KernelProfile
-from depgraph.timing.times import LaunchChoice, default_durations, kernel_makespans
+from depgraph.timing.program_times import LaunchChoice, default_durations, kernel_makespans
 from depgraph.trace.block_spans import BlockSpans
 
 MEASURED = LaunchChoice("measured", {})
