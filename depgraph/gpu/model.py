@@ -155,7 +155,7 @@ _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
     "contention_rows", "contention_across", "block_spread", "kernel_lead_us", "blocks_per_us",
-    "starts_per_us", "cluster_start_us",
+    "cluster_start_us", "refill_us",
     "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_wide_us",
     "graph_root_us", "graph_second_us", "graph_leaf_us", "graph_issue_us", "graph_launch_us",
     "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
@@ -219,9 +219,9 @@ class Gpu:
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
     blocks_per_us: Rate | None = None  # that the GPU takes back from SMs
-    starts_per_us: Rate | None = None  # blocks of kernels that the GPU lets start
     # After the first cluster, how long other blocks go where none can stand.
     cluster_start_us: Rate | None = None
+    refill_us: Rate | None = None  # in which SMs that a kernel leaves are filled together
     errors: Errors = ()  # of predictions with these constants, by family of programs
     sources: Sources = field(default=(), repr=False, compare=False)
 

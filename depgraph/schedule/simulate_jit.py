@@ -124,7 +124,8 @@ def event_schedule(
     while True:
         _run_released(run, operations, blocks, sharing, launches, events)
         goes_on = is_timed and run.n_events > 0 and events.times[0] == run.now
-        if not is_settled and not goes_on:
+        is_left = run.now <= run.left_until and sharing.next[1] <= run.left_until
+        if not is_settled and not goes_on and not (is_left and run.is_refilled):
             enter_operations(run, operations, events)
             if run.opening >= 0:
                 open_operations(run, operations, blocks, events)
@@ -132,6 +133,7 @@ def event_schedule(
             _place(run, operations, gates, blocks, room, waiting, sharing, launches, events)
             is_settled = run.opening < 0
             is_timed = False
+            run.is_refilled = True
             continue
         # Blocks are placed after each single end: two that end at once free two SMs in turn.
         is_timed = run.n_events > 0 and (goes_on or events.times[0] <= sharing.next[1])
@@ -149,6 +151,10 @@ def event_schedule(
             blocks.end[number] = run.now
             sm = np.int64(blocks.sm[number])
             take(run, room, sm, operations[blocks.operation[number]].room_class, _NOBODY)
+            is_drained = operations[blocks.operation[number]].unplaced == 0
+            if run.refill > 0 and is_drained and run.now > run.left_until:
+                run.left_until = run.now + run.refill
+                run.is_refilled = False
             if run.stages_ahead > 0:
                 end_in_stage(run, stages, blocks, number)
             wake(run, waits, operations, blocks, number)
@@ -164,7 +170,7 @@ def event_schedule(
             if operations[k].untriggered == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
         elif kind == TAKEN_BACK:
-            run.awaited = np.inf
+            run.is_taking_back = False
         elif kind == PREPARED:
             blocks.state[number] = PLACED
             release(run, operations[blocks.operation[number]], blocks, number)
@@ -256,20 +262,17 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
 
 @compiled_within
 def _goes_out(run, operations, blocks, waiting, own, events):
-    """Let blocks of a class go out in turn, after those of a kernel placed before were taken back."""
-    if not (run.has_carve_outs and own.takes_room):
+    """Let blocks of a class go out, unless those of a kernel placed before may not be back yet."""
+    if run.take_back == 0 or not (run.has_carve_outs and own.takes_room):
         return True
     k = np.int64(blocks.operation[waiting.block_of_rank[waiting.ranks[own.first_rank]]])
-    time = run.next_goes
-    if 0 <= run.last_placed != k and operations[run.last_placed].running > 0:
-        time = max(time, run.taken_back)
-    if run.now < time:
-        if time < run.awaited:
-            run.awaited = time
-            add_event(run, events, time, TAKEN_BACK, _NONE)
+    is_early = k != run.last_placed and run.now < run.taken_back
+    if is_early and operations[run.last_placed].running > 0:
+        if not run.is_taking_back:
+            run.is_taking_back = True
+            add_event(run, events, run.taken_back, TAKEN_BACK, _NONE)
         return False
     run.last_placed = k
-    run.next_goes = run.now + run.apart * own.cluster
     run.taken_back = max(run.taken_back, run.now) + run.take_back * own.cluster
     return True
 

@@ -58,9 +58,11 @@ RUN = np.dtype(
         ("take_back", np.float64),  # time that taking back a block takes; 0: none
         ("taken_back", np.float64),  # no sooner are SMs empty that `last_placed` took
         ("last_placed", np.int64),  # the operation of the last block that was placed
-        ("apart", np.float64),  # time between blocks that go out; 0: none
-        ("next_goes", np.float64),
-        ("awaited", np.float64),  # when blocks that wait for one of these are looked at again
+        ("is_taking_back", np.bool_),  # whether others wait for that
+        # SMs that a kernel leaves in so short a time are filled together, but for the first.
+        ("refill", np.float64),
+        ("left_until", np.float64),
+        ("is_refilled", np.bool_),  # the first
         ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
         ("spared_for", np.float64),  # time for which they do, once they are placed
         ("spared_until", np.float64),
@@ -191,9 +193,9 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         spared_for=0.0 if sharing is None else sharing.cluster_start,
         spared_until=-1.0,
         take_back=0.0 if sharing is None else sharing.take_back,
-        apart=0.0 if sharing is None else sharing.apart,
         last_placed=-1,
-        awaited=np.inf,
+        refill=0.0 if sharing is None or carve_outs is None else sharing.refill,
+        left_until=-1.0,
         turns=rules.turns[0],
         turn_length=rules.turns[1],
         strict=rules.strict,

@@ -57,8 +57,15 @@ def sharings(draw, program):
         side = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
         beside = draw(st.sampled_from([(0.5, 0.0), (0.2, 0.7)]))
     slowdown = draw(st.sampled_from([0.3, 1.0]))
-    take_back = draw(st.sampled_from([0.0, 0.0711, 0.913]))
-    return SmSharing(slowdown, load, 0.0, 0.0, carve_outs, side, beside, take_back=take_back)
+    part, across = None, 1.0
+    if draw(st.booleans()):
+        part = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
+        across = draw(st.sampled_from([0.0, 0.4]))
+    return SmSharing(
+        slowdown, load, 0.0, 0.0, carve_outs, side, beside,
+        take_back=draw(st.sampled_from([0.0, 0.0711, 0.913])),
+        refill=draw(st.sampled_from([0.0, 0.317])), part=part, across=across,
+    )  # fmt: skip
 
 
 @given(st.data())
@@ -136,6 +143,39 @@ def test_blocks_of_another_kernel_wait_until_those_before_are_taken_back(least, 
     sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cuts, take_back=take_back)
     found = run(graph, np.full(5, 2.0), resources, 8, sharing)
     assert found.start.tolist() == [0, 0, 0, start, start]
+
+
+@pytest.mark.parametrize(
+    ("refill", "blocks"), [(0.0, [3, 3]), (0.1, [3, 1, 1, 1])], ids=["in turn", "together"]
+)
+def test_sms_that_a_kernel_leaves_at_once_are_filled_evenly_but_for_the_first(refill, blocks):
+    """Six blocks, of which an SM holds three, wait for four SMs of another carve-out."""
+    graph = graph_of([4, 6], [])
+    resources = resources_of([1, 1, 1, 6], [[0, 0, 0, 1], [0, 0, 0, 2]])
+    cuts = CarveOuts(3, np.array([1, 6]), np.array([1, 6]))
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cuts, refill=refill)
+    found = run(graph, np.full(10, 2.0), resources, 4, sharing)
+    assert sorted(np.unique_counts(found.sm[4:]).counts.tolist(), reverse=True) == blocks
+
+
+def test_kernels_that_keep_other_parts_of_an_sm_busy_slow_each_other_less():
+    """Both take 1 + 0.5 (1 + 0.4) times as long beside each other, and 1.5 times alone."""
+    graph = graph_of([1, 1], [])
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, part=np.array([0, 1]), across=0.4)
+    found = run(graph, np.array([1.0, 2.0]), shares_of(graph, 2), 1, sharing)
+    assert found.end.tolist() == pytest.approx([1.7, 1.7 + 1.5])
+
+
+def test_behind_clusters_that_find_no_room_blocks_start_where_none_can_stand():
+    """120 SMs are taken; of a cluster of eight only four blocks would find room in one GPC."""
+    graph = graph_of([120, 8, 12], [])
+    sharing = SmSharing(0.5, np.ones(3), 0.0, 0.0, cluster_start=0.01)
+    rules = whole_kernels(graph, cluster=np.array([1, 8, 1]), launch=np.array([0, 1, 2]))
+    found = run_rules(
+        "behind", rules, graph, np.full(140, 6.0), shares_of(graph, 1), 132, sharing=sharing
+    )
+    assert found.start[120:].tolist() == [9] * 8 + [2] * 8 + [9] * 4
+    assert sorted(found.sm[128:136].tolist()) == list(range(124, 132))
 
 
 def test_blocks_behind_large_clusters_go_where_none_of_these_can_stand():

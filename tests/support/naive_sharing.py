@@ -24,6 +24,8 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     unplaced = list(range(len(durations)))
     now = taken_back = 0.0  # no sooner are SMs empty that the last kernel placed took
     last = None  # that kernel
+    left_until, is_refilled = -1.0, True  # SMs that a kernel leaves by then are filled together
+    part = np.zeros(len(first), int) if sharing.part is None else sharing.part
 
     def hosts(sm, k):
         if (free[sm] < need[k]).any():
@@ -49,17 +51,31 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             if over(waits_for[kernel[block]], end) or left > paused[block] + 1e-9
         }
 
-    def slowed(sm):
-        times = 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in left_to_do(sm))
+    def slowed(sm, block):
+        """Return how many times as long a block takes beside the others of an SM."""
+        own = part[kernel[block]]
+        held = sum(
+            sharing.load[k] * (1 if part[k] == own else sharing.across)
+            for k in (kernel[other] for other in left_to_do(sm))
+        )
+        times = 1 + sharing.slowdown * held
         if sharing.side is None:
             return times
         here = min((sharing.side[kernel[block]] for block in running[sm]), default=1)
         sides = {sharing.side[kernel[block]] for blocks in running for block in blocks}
         return times * (1 + sharing.beside[here] * (1 - here in sides))
 
+    def next_ends():
+        return [
+            (now + left * slowed(sm, block), sm, block)
+            for sm in range(sms)
+            for block, left in left_to_do(sm).items()
+        ]
+
     while True:
         waits = False  # for SMs to be taken back from the last one
-        while True:
+        others_left = min(next_ends(), default=(np.inf,))[0] <= left_until
+        while not (is_refilled and now <= left_until and others_left):
             ready = [
                 b for b in unplaced
                 if over(waits_for[kernel[b]], end if ahead is None else start)
@@ -85,21 +101,18 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             running[sm][block] = durations[block]
             start[block], sm_of[block] = now, sm
             unplaced.remove(block)
-        ends = [
-            (now + left * slowed(sm), sm, block)
-            for sm in range(sms)
-            for block, left in left_to_do(sm).items()
-        ]
+        is_refilled = True
+        ends = next_ends()
         if not ends and not waits:
             return start, end, sm_of
         then, sm, block = min(ends, default=(np.inf, None, None))
         if waits and taken_back <= then:
             then, block = taken_back, None
         for other in range(sms):
-            rate = 1 / slowed(other)
             at_work = left_to_do(other)
             running[other] = {
-                b: left - (then - now) * rate * (b in at_work) for b, left in running[other].items()
+                b: left - (then - now) / slowed(other, b) * (b in at_work)
+                for b, left in running[other].items()
             }
         now = then
         if block is None:
@@ -108,6 +121,14 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             running[sm][block] = paused[block]
             continue
         end[block] = now
+        is_drained = not {kernel[other] for other in unplaced} & {kernel[block]}
+        if (
+            sharing.refill > 0
+            and sharing.carve_outs is not None
+            and is_drained
+            and now > left_until
+        ):
+            left_until, is_refilled = now + sharing.refill, False
         del running[sm][block]
         free[sm] = free[sm] + need[kernel[block]]
         if not running[sm]:
