@@ -23,7 +23,7 @@ from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
-from depgraph.system.arrays import distinct, gather_lists, list_offsets
+from depgraph.system.arrays import gather_lists, list_offsets
 from depgraph.timing.program_times import LaunchModel
 
 END, PROGRAMMATIC = "end", "programmatic"

@@ -42,6 +42,13 @@ FEW = 12  # SMs, so that it says something which these are
 PLAIN = 48 << 10  # bytes of shared memory that need no attribute
 LARGEST = 213 << 10
 BEHIND = ((24, 512, 4096), (112, 128, 0), (112, 128, 20480), (48, 64, 6912), (147, 64, 6528))
+# Blocks, threads, bytes of shared memory, us, blocks of a cluster.
+RUNNING = ((264, 768, 0, 20), (132, 256, 122880, 20), (60, 256, LARGEST, 20), (132, 256, 0, 20))
+SECOND = (
+    (132, 1024, 0, 5), (132, 128, LARGEST, 5), (147, 64, 6528, 5),
+    (96, 384, LARGEST, 5, 4), (96, 384, LARGEST, 5, 8), (96, 384, 0, 5, 8),
+)  # fmt: skip
+THIRD = ((132, 64, 0, 5), (147, 64, 6528, 5))
 REAL = (
     "relu:300000", "norm:768x768", "add:3000000", "gather:8192x384", "gather:16384x512",
     "softmax:1536x1024", "transpose:1536x1024", "sum:2048x1536", "cumsum:192x3072",
@@ -115,6 +122,21 @@ def beside(first: Call, second: Spy, delay: float | None = None) -> dict[str, ob
     return row
 
 
+def waiting(running: Spy, second: Spy, third: Spy) -> dict[str, object]:
+    """Launch two kernels 2 and 4 us after one that they may have to wait for."""
+    empty = build("relu:8x64", []).call
+    calls: list[Call] = [empty, running, Spy(1, 32, 0, 2), second, Spy(1, 32, 0, 4), third]
+    graph = capture(calls, [None, 0, 0, 2, 0, 4])
+    for _ in range(REPLAYS):
+        graph.replay()
+        torch.cuda.synchronize()
+    since = int(running.start.min())
+    return {
+        "first": running.seen(since), "second": second.seen(since), "third": third.seen(since),
+        "most": sorted(Counter(second.sm.tolist()).values())[-2:],
+    }  # fmt: skip
+
+
 def measure() -> Iterator[dict[str, object]]:
     """Measure all settings."""
     for cluster, shared, behind in product((1, 2, 4, 8), (0, LARGEST), BEHIND):
@@ -129,6 +151,9 @@ def measure() -> Iterator[dict[str, object]]:
     for name, behind in product(REAL, ((98, 64, 20480), (24, 512, 4096))):
         row = beside(build(name, []).call, Spy(*behind, 10))
         yield {"what": "real", "kernel": name, "behind": behind, **row}
+    for running, second, third in product(RUNNING, SECOND, THIRD):
+        row = waiting(Spy(*running), Spy(*second), Spy(*third))
+        yield {"what": "waiting", "kernels": [running, second, third], **row}
     for blocks in (1, 132, 528, 1056, 2112):
         row = beside(Spy(blocks, 64, 0, 3), Spy(132, 64, 0, 3))
         yield {"what": "siblings", "blocks": blocks, **row}

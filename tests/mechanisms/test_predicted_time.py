@@ -14,7 +14,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms import predicted_time as predicted_time_module
-from depgraph.mechanisms.base import Quantity
+from depgraph.mechanisms.base import Quantity, run_mechanism
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
     in_microseconds,
@@ -72,6 +72,22 @@ def test_branches_out_of_one_node_start_in_launch_order_if_few_else_in_the_oppos
     at_once = is_first == (branches <= 6)
     behind = 2.0 * ((branches - 1) // 2) + long
     assert found.low == found.time == found.high == 1 + (long if at_once else behind)
+
+
+@pytest.mark.parametrize("forked", [2, 3])
+def test_all_branches_of_a_graph_decide_in_which_order_they_start(forked):
+    """Out of the root go a long node and `forked` that two wait for each: 5 branches, or 7."""
+    twice = [(0, 1 + i) for i in range(1 + forked)]
+    twice += [(2 + i, 2 + forked + 2 * i + j) for i in range(forked) for j in range(2)]
+    sizes = [1] * (2 + 3 * forked)
+    edges = [((source, 0), (target, 0)) for source, target in twice]
+    durations = [1.0, 9.0, *[9.0] * forked, *[1.0] * (2 * forked)]
+    scenario = scenario_of(graph_of(sizes, edges), durations, sms=1)
+    scenario = scenario.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
+    schedule, _ = run_mechanism(CudaGraph(), scenario)
+    start, _ = schedule.of_operations(scenario.graph.first_block)
+    roots = start[1 : 2 + forked].tolist()
+    assert roots == sorted(roots, reverse=2 * forked + 1 > 6)
 
 
 def test_branches_out_of_one_node_were_measured_to_start_in_that_order():

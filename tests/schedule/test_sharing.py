@@ -1,5 +1,7 @@
 """Blocks that share an SM slow each other: the engine with rates, compared with its slow twin."""
 
+import json
+import lzma
 from dataclasses import replace
 
 import naive_sharing
@@ -10,8 +12,12 @@ from hypothesis import strategies as st
 from random_programs import programs
 from small_graphs import graph_of, resources_of, shares_of
 
+from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
+from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.graph.block_graph import dependent_operations
+from depgraph.samples import sample_path
+from depgraph.scenario.contention import run_contended
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,
@@ -286,3 +292,27 @@ def test_more_contention_never_makes_blocks_faster_that_are_placed_at_once(data)
 def test_an_sm_does_most_when_it_is_full():
     sharing = SmSharing(0.5, np.ones(1), 0.0, 0.0)
     assert sharing.best_throughput == pytest.approx(1.6)
+
+
+def test_what_comes_behind_a_kernel_that_waits_starts_before_it_where_it_was_measured_to():
+    """samples/validation/placement.py on an H200: of 12 settings in the two behind clusters."""
+    with lzma.open(sample_path("validation/measured/h200-placement.jsonl.xz"), "rt") as lines:
+        rows = [row for row in map(json.loads, lines) if row["what"] == "waiting"]
+    overtaken = []
+    for row in (row for row in rows if row["kernels"][0] == [132, 256, 122880, 20]):
+        kernels = [
+            MeasuredKernel("spy", (blocks, 1, 1), (threads, 1, 1), 16, shared, 1.0 * us)
+            for blocks, threads, shared, us, *_ in row["kernels"]
+        ]
+        clusters = [kernel[4] if len(kernel) > 4 else 1 for kernel in row["kernels"]]
+        program = MeasuredProgram("waiting", "waiting", 1, kernels, [], 1.0, 1.0)
+        scenario = program.scenario(load_gpu("H200"), "full").contended
+        rules = Rules(launch=np.array([0.0, 2.7, 4.7]), cluster=np.array(clusters))
+        found = run_contended("waiting", rules, scenario)
+        start, _ = found.of_operations(scenario.graph.first_block)
+        assert (start[2] < start[1]) == (row["third"][2] < row["second"][2])
+        if start[2] < start[1]:
+            third = found.sm[scenario.graph.first_block[2] :]
+            assert len(set(third.tolist())) == row["third"][0] == 8
+            overtaken.append(clusters[1])
+    assert overtaken == [4, 8]

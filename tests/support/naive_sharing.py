@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=None):  # noqa: C901, PLR0915 - one loop
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=None):  # noqa: C901, PLR0912, PLR0915 - one loop
     """Run whole kernels, each after those it waits for; return start, end and SM of each block.
 
     With `ahead`, work of each kernel, blocks are placed once all blocks of those that their kernel
