@@ -18,7 +18,7 @@ def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
     first = program(*words).out
     assert first.startswith(
         "5.03 ms now; 55.4 us (51.5 to 59.8 us) as a CUDA graph; 44.5 us (38.2 to 56.6\n"
-        "us) with independent branches side by side, 112x faster; at least 25.9 us.\n"
+        "us) with independent branches side by side, 113x faster; at least 25.9 us.\n"
         "Launch-bound: use a CUDA graph. In the profile no kernel runs for"
     )
     assert "Kernels could overlap: predicted 1.25x" in first
