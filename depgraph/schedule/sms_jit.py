@@ -267,7 +267,8 @@ def next_class(run, room, waiting):
         if fits or run.strict:
             best_rank = np.int64(waiting.ranks[own.first_rank])
             best, first = np.int64(c if fits else -1), np.int64(c)
-    run.spares = best < 0 <= first and is_sparing(run, room.classes[first])
+    held = best < 0 <= first and not run.has_places
+    run.spares = held and is_sparing(run, room.classes[first])
     return _next_behind(run, room, waiting, best_rank) if run.spares else best
 
 
