@@ -2,7 +2,7 @@
 
 Which those are is a rule: half 1 of each file, by the last bit of the CRC-32 of a program's name
 (``samples/validation/programs.py``), and what no constant was ever fitted to (`measured.LATER`).
-Collectives are in no family: those that were measured began 15 us after what ran beside them, and
+Collectives are in no family: those that were measured began 20 us after what ran beside them, and
 nobody's do.
 """
 

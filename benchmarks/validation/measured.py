@@ -33,7 +33,9 @@ LATER = ("h100-fresh",)
 """Files of programs that no constant was fitted to, whatever their names."""
 # Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
 _REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}
-_EMPTY = MeasuredKernel("spin_kernel", (1, 1, 1), (1, 1, 1), registers=16, shared_bytes=0, time=0.6)
+# What a kernel without work takes: as a profiler saw it on an H200; in chains of them a node takes
+# 0.25 us longer on an H100 (hardware.cu: 0.78 and 0.54).
+_EMPTY_US = {"NVIDIA H100 80GB HBM3": 0.85, "NVIDIA H200": 0.6}
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 
 
@@ -73,7 +75,8 @@ def rooted(name: str) -> list[Row]:
         }
     rows = []
     for program in found.programs:
-        each = predict_graph(_between_empty_kernels(program, times[program.name]), gpu)
+        between = _between_empty_kernels(program, _EMPTY_US[found.gpu], times[program.name])
+        each = predict_graph(between, gpu)
         rows.append(
             Row(
                 name, program.name, "cuda-graph", each.program.serial, each.time, each.measured,
@@ -83,20 +86,26 @@ def rooted(name: str) -> list[Row]:
     return rows
 
 
-def _between_empty_kernels(program: MeasuredProgram, time: float) -> MeasuredProgram:
+def _between_empty_kernels(program: MeasuredProgram, empty: float, time: float) -> MeasuredProgram:
     """Return a program of one root and one leaf; `time` is what its graph took."""
-    n = len(program.kernels)
-    ends = [{edge[side] for edge in program.edges} for side in (0, 1)]
-    last = 2 + max(kernel.operation for kernel in program.kernels)
-    first, *own = (replace(k, operation=k.operation + 1) for k in (_EMPTY, *program.kernels))
-    edges = [(0, i + 1) for i in range(n) if i not in ends[1]]
+    # Each stream was forked from the one of the first kernel, which so has an edge to the first
+    # kernel of each, whatever else that one waits for.
+    n, stream = len(program.kernels), program.streams_captured
+    inner = {source for source, _ in program.edges}
+    edges = [(0, stream.index(one) + 1) for one in dict.fromkeys(stream)]
     edges += [(source + 1, target + 1) for source, target in program.edges]
-    edges += [(i + 1, n + 1) for i in range(n) if i not in ends[0]]
+    edges += [(i + 1, n + 1) for i in range(n) if i not in inner]
+    last = 2 + max(kernel.operation for kernel in program.kernels)
+    ends = [
+        MeasuredKernel("spin_kernel", (1, 1, 1), (1, 1, 1), 16, 0, empty, operation)
+        for operation in (0, last)
+    ]
+    own = [replace(kernel, operation=kernel.operation + 1) for kernel in program.kernels]
     return replace(
         program,
-        kernels=[replace(first, operation=0), *own, replace(first, operation=last)],
+        kernels=[ends[0], *own, ends[1]],
         edges=sorted(edges, key=itemgetter(1, 0)),
-        serial=program.serial + 2 * _EMPTY.time,
+        serial=program.serial + 2 * empty,
         parallel=time,
     )
 

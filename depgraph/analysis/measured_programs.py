@@ -68,6 +68,27 @@ class MeasuredProgram:
     streams_ahead: float | None = None
     streams_host: float | None = None
 
+    @property
+    def streams_captured(self) -> list[int]:
+        """Stream of each kernel, as ``samples/validation/measure.py`` chose them."""
+        # An operation goes where the last one is that it waits for or comes after anyway, so that
+        # streams add no order.
+        operation = [kernel.operation for kernel in self.kernels]
+        needs: list[set[int]] = [set() for _ in range(1 + max(operation))]
+        for source, target in self.edges:
+            if operation[source] != operation[target]:
+                needs[operation[target]].add(operation[source])
+        before: list[set[int]] = []
+        last: list[int] = []
+        chosen: list[int] = []
+        for i, direct in enumerate(needs):
+            before.append(direct.union(*(before[j] for j in direct)))
+            free = [s for s, end in enumerate(last) if end in before[i]]
+            best = next((s for s in free if last[s] in direct), free[0] if free else len(last))
+            last[best : best + 1] = [i]
+            chosen.append(best)
+        return [chosen[i] for i in operation]
+
     def scenario(self, gpu: Gpu, contention: Contention) -> Scenario:
         """Return the program with the launch costs of a GPU, on a stream for each branch."""
         kernels = [
@@ -75,7 +96,7 @@ class MeasuredProgram:
                 k.name, k.grid, k.block, duration=k.time,
                 registers=k.registers, shared_bytes=k.shared_bytes, stream=stream,
             )
-            for k, stream in zip(self.kernels, _branches(self), strict=True)
+            for k, stream in zip(self.kernels, self.streams_captured, strict=True)
         ]  # fmt: skip
         links = [WorkloadDependence(source, target, "all") for source, target in self.edges]
         extraction = workload_extraction(kernels, links, unit="us", metadata={})
@@ -90,27 +111,6 @@ class MeasuredProgram:
         waves = np.ceil(np.diff(scenario.graph.first_block) / (scenario.occupancy * gpu.sms))
         durations = scenario.durations / waves[scenario.graph.operation_of_block]
         return with_launches(scenario.with_durations(durations).on(gpu.sms), gpu)
-
-
-def _branches(program: MeasuredProgram) -> list[int]:
-    """Return the stream of each kernel, as ``samples/validation/measure.py`` chose them."""
-    # An operation goes where the last one is that it waits for or comes after anyway, so that
-    # streams add no order.
-    operation = [kernel.operation for kernel in program.kernels]
-    needs: list[set[int]] = [set() for _ in range(1 + max(operation))]
-    for source, target in program.edges:
-        if operation[source] != operation[target]:
-            needs[operation[target]].add(operation[source])
-    before: list[set[int]] = []
-    last: list[int] = []
-    chosen: list[int] = []
-    for i, direct in enumerate(needs):
-        before.append(direct.union(*(before[j] for j in direct)))
-        free = [s for s, end in enumerate(last) if end in before[i]]
-        best = next((s for s in free if last[s] in direct), free[0] if free else len(last))
-        last[best : best + 1] = [i]
-        chosen.append(best)
-    return [chosen[i] for i in operation]
 
 
 def with_launches(scenario: Scenario, gpu: Gpu) -> Scenario:

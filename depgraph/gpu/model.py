@@ -142,6 +142,8 @@ Size = Annotated[int, _size]  # in bytes
 Sizes = Annotated[tuple[int, ...], items(_size, "a list of sizes", 1, _MOST_ITEMS)]
 Rate = Annotated[float, _rate]
 Share = Annotated[float, _share]
+Part = Annotated[float, real(0, 1, "a number from 0 to 1")]
+Moment = Annotated[float, real(0, 1, "microseconds, from 0 to 1")]
 Errors = Annotated[tuple[MeasuredErrors, ...], _errors]
 Sources = Annotated[tuple[Source, ...], read_sources]
 
@@ -215,13 +217,13 @@ class Gpu:
     contention_convolution: Rate | None = None  # the same of convolutions in FP32
     contention_attention: Rate | None = None  # the same of attention by tiles
     contention_rows: Rate | None = None  # the same of what reduces, scans or norms rows
-    contention_across: Share | None = None  # part of it between attention and other kernels
+    contention_across: Part | None = None  # part of it between attention and other kernels
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
     blocks_per_us: Rate | None = None  # that the GPU takes back from SMs
     # After the first cluster, how long other blocks go where none can stand.
     cluster_start_us: Rate | None = None
-    refill_us: Rate | None = None  # in which SMs that a kernel leaves are filled together
+    refill_us: Moment | None = None  # in which SMs that a kernel leaves are filled together
     errors: Errors = ()  # of predictions with these constants, by family of programs
     sources: Sources = field(default=(), repr=False, compare=False)
 

@@ -149,14 +149,30 @@ class SmSharing(NamedTuple):
             cluster_start=self.cluster_start * microsecond, carve_outs=carve_outs,
         )  # fmt: skip
 
-    @property
-    def best_throughput(self) -> float:
-        """The most work times load that an SM does in a unit of time: that of a full one.
+    def full_time(self, work: NDArray[np.float64]) -> float:
+        """Return what `work`, what each operation takes at a rate of 1, takes on one SM, all full.
 
-        Where blocks keep two parts of it busy, half of its load is of each.
+        Where it keeps two parts of the SM busy, they share it so that both end at one time.
         """
-        felt = 1.0 if self.part is None else (1 + self.across) / 2
-        return self.full_load / (1 + self.slowdown * self.full_load * felt)
+        loads = np.bincount(np.zeros(len(work), np.int64) if self.part is None else self.part,
+                            work * self.load, minlength=2)  # fmt: skip
+        first, second = loads.tolist()
+        felt, across = self.slowdown * self.full_load, self.across
+        share = 1.0
+        if second:
+            # Shares p and q = 1 - p of the load: first / second = p (1 + felt (q + across p)) /
+            # (q (1 + felt (p + across q))), the throughputs of both parts.
+            roots = np.roots([
+                felt * (across - 1) * (second - first),
+                second * (1 + felt) + first * (1 - felt + 2 * felt * across),
+                -first * (1 + felt * across),
+            ]).real  # fmt: skip
+            share = float(np.clip(roots[np.argmin(abs(roots - 0.5))], 0.0, 1.0))
+        times = [
+            load * (1 + felt * (own + across * (1 - own))) / (self.full_load * own)
+            for load, own in ((first, share), (second, 1 - share)) if load
+        ]  # fmt: skip
+        return max(times, default=0.0)
 
 
 def sm_sharing(

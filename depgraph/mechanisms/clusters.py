@@ -32,8 +32,9 @@ class Clusters(Numbered):
     signature = "clusters(C)"
     most = LARGEST
     rule = (
-        "serialized launches; C = 8 blocks on end start at once, on SMs of one graphics processing "
-        "cluster (GPC), or none of them does; kernels whose blocks C does not divide have none"
+        "serialized launches; C = 8 blocks on end start at once, each on an SM of its own of one "
+        "graphics processing cluster (GPC), or none of them does; kernels whose blocks C does not "
+        "divide have none"
     )
     cost = "SMs that stay empty because what is left of a GPC holds no cluster; launches as serial"
     availability = Availability.SHIPS
@@ -41,8 +42,8 @@ class Clusters(Numbered):
     least_architecture = 90
     source = (
         "CUDA C++ programming guide, thread block clusters (compute capability 9.0): 8 blocks at "
-        "most on every GPU, 16 where a kernel asks for a non-portable size; GPCs as a GPU's model "
-        "states them, else of up to 18 SMs"
+        "most on every GPU, 16 where a kernel asks for a non-portable size; an SM each: measured on "
+        "an H200; GPCs as a GPU's model states them, else of up to 18 SMs"
     )
     costs = (LAUNCH,)
 

@@ -23,13 +23,15 @@ from depgraph.mechanisms.pdl import FIRST_ARCHITECTURE, MEASURED, lacking_code
 from depgraph.mechanisms.streams import named_clusters
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
-from depgraph.system.arrays import gather_lists, list_offsets
+from depgraph.system.arrays import list_offsets
 from depgraph.timing.program_times import LaunchModel
+from depgraph.trace.records import MEMSET
 
 END, PROGRAMMATIC = "end", "programmatic"
 CHAINS = "chains"
-# So many branches of a graph start in launch order, more in the opposite one
-# (samples/validation/forks.cu on an H100, measure.py on an H200, driver 580).
+# What waits for one node starts in the order of the edges out of it, if these are no more than so
+# many, else in the opposite one, and later. Edges count that others imply, and copies, but no
+# memsets (samples/validation/forks.cu on an H100 and an H200, driver 580: 3 700 forks, no exception).
 _IN_LAUNCH_ORDER = 6
 _PAIR = 2  # of roots
 _MOST_LEAVES = 32  # that a root waits for one by one: nobody measured more
@@ -78,7 +80,7 @@ class CudaGraph(Mechanism):
         trigger: float = 0.0,  # share of its work after which a block triggers
         *,
         edges: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,  # sources, targets
-        order: int = 0,  # in which branches start, of those that `_places` knows
+        order: int = 0,  # in which roots start, of those that `_in_order` knows
     ) -> None:
         self.port = port
         self.trigger = trigger
@@ -129,16 +131,12 @@ class CudaGraph(Mechanism):
         return "branches"
 
     def ways(self, program: Scenario) -> Sequence[Mechanism]:
-        """Return it with branches that start in several orders, where hardware may take any.
+        """Return it with roots that start in several orders, where hardware may take any.
 
         Measured on an H100 (driver 580): roots of an idle GPU start in launch order, those of
         replays one after another in an order that differs from replay to replay.
         """
-        _, branch = _latencies(program, program.launch, *self._edges(program))
-        branches = np.count_nonzero(np.bincount(branch[program.is_kernel]))
-        orders = {0: 1, 1: 1, 2: 2}.get(int(branches), 4)
-        if self.roots(program) <= 1:
-            orders = 1
+        orders = {0: 1, 1: 1, 2: 2}.get(self.roots(program), 4)
         return [
             CudaGraph(self.port, self.trigger, edges=self.edges, order=order)
             for order in range(orders)
@@ -155,7 +153,7 @@ class CudaGraph(Mechanism):
         """Gate each kernel by those it depends on."""
         source, target = self._edges(program)
         rules = graph_rules(program, charges, source, target, order=self.order)
-        source, target = rules.gates.source, rules.gates.target  # in the order of branches
+        source, target = rules.gates.source, rules.gates.target  # in the order of starts
         early = self._early(program, source, target)
         if not early.any():
             return rules
@@ -182,15 +180,17 @@ def graph_rules(
     *,
     order: int = 0,
 ) -> Rules:
-    """Return the rules of a CUDA graph whose branches start in one of the orders of `_places`."""
+    """Return the rules of a CUDA graph whose roots start in one of the orders of `_in_order`."""
     model = charges.launches
-    latency, branch = _latencies(program, model, source, target)
-    latency[_late(source, target)] += model.wide.value
-    place = _places(branch, order)
+    latency, _ = _latencies(program, model, source, target)
+    forks = _forks(program, source, target)
+    is_wide = forks > _IN_LAUNCH_ORDER
+    last = np.full(len(latency), -1)
+    np.maximum.at(last, target, source)
+    latency[(last >= 0) & is_wide[last]] += model.wide.value
     # Roots become known one after another, after all others; the first of all, be it a copy or
     # memset, waits for the launch of the graph.
-    roots = _without(program, target)
-    roots = roots[np.argsort(place[roots], kind="stable")]
+    roots = _in_order(_without(program, target), order)
     others = np.ones(len(latency), np.bool_)
     others[roots] = False
     leaves = min(len(_without(program, source)), _MOST_LEAVES)
@@ -202,42 +202,29 @@ def graph_rules(
     enter[roots[:1]] = model.node.value
     entry = np.concatenate([np.flatnonzero(others), roots])
     enter[entry[:1]] += model.graph.value
-    by_place = np.argsort(place[target], kind="stable")
-    gates = Gates.between(source[by_place], target[by_place], ALL_ENDED)
-    graph = program.graph
-    _, blocks = gather_lists(
-        graph.first_block, np.arange(graph.n_blocks), np.argsort(place, kind="stable")
-    )
+    by_start = np.lexsort([np.where(is_wide[source], -target, target), source])
+    gates = Gates.between(source[by_start], target[by_start], ALL_ENDED)
     return gated(
         Launching(enter, program.is_kernel * latency), gates, cluster=named_clusters(program),
-        starting=program.is_kernel * float(model.node.value), entry=entry, order=blocks,
+        starting=program.is_kernel * float(model.node.value), entry=entry, first_come=True,
     )  # fmt: skip
 
 
-def _late(source: NDArray[np.int32], target: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return what waits for one node last, as too many do; edges may be implied by others."""
-    last = np.full(int(target.max(initial=-1)) + 1, -1)
-    np.maximum.at(last, target, source)
-    is_last = last[target] == source
-    source, target = source[is_last], target[is_last]
-    return target[np.bincount(source)[source] > _IN_LAUNCH_ORDER]
+def _forks(
+    program: Scenario, source: NDArray[np.int32], target: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return how many nodes that are no memsets wait for each operation."""
+    graph = program.graph
+    memsets = [number for number, what in graph.copies.items() if what == MEMSET]
+    counts = ~np.isin(graph.kernel[target], memsets)
+    return np.bincount(source[counts], minlength=graph.n_operations)
 
 
-def _places(branch: NDArray[np.int64], order: int) -> NDArray[np.int64]:
-    """Return the place of each operation's branch as graphs start them or, if odd, the opposite.
-
-    From 2 on those from the middle on come first.
-    """
-    is_first = branch == np.arange(len(branch))  # of its branch, which has its number
-    number = np.cumsum(is_first) - 1
-    branches = np.count_nonzero(is_first)
-    places = np.arange(branches)
-    if branches > _IN_LAUNCH_ORDER:
-        places = places[::-1]
-    place: NDArray[np.int64] = places[number[branch]]
+def _in_order(roots: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+    """Return roots in launch order or, if odd, the opposite; from 2 on begin in the middle."""
     if order > 1:
-        place = (place - branches // 2) % branches
-    return -place if order % 2 else place
+        roots = np.roll(roots, -(len(roots) // 2))
+    return roots[::-1] if order % 2 else roots
 
 
 def _without(program: Scenario, ends: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from depgraph.mechanisms.base import (
 )
 from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
+from depgraph.schedule.simulate import largest_gpc
 from depgraph.system.arrays import distinct
 from depgraph.timing.program_times import LaunchModel
 
@@ -43,8 +44,9 @@ def across_streams(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int
 
 
 def named_clusters(program: Scenario) -> NDArray[np.int64]:
-    """Return the `clusters` of a program that have room on its SMs."""
-    return np.where(program.clusters <= program.sms, program.clusters, 1)
+    """Return the `clusters` of a program that have room in a GPC."""
+    largest = largest_gpc(program.resources.gpu, program.sms)
+    return np.where(program.clusters <= largest, program.clusters, 1)
 
 
 class Streams(Mechanism):
@@ -81,6 +83,7 @@ class Streams(Mechanism):
             gates,
             entry=entry,
             cluster=named_clusters(program),
+            first_come=True,
             assumptions=(note,),
         )
 

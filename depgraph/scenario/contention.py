@@ -95,8 +95,8 @@ def contended_bound(scenario: Scenario) -> float:
     path = scenario.bound_graph.longest_path(time_alone(scenario))
     if sharing is None or math.isinf(scenario.sms):
         return path
-    work = float(scenario.durations @ sharing.load[scenario.graph.operation_of_block])
-    full = work / (scenario.sms * sharing.best_throughput)
+    work = np.bincount(scenario.graph.operation_of_block, scenario.durations, len(sharing.load))
+    full = sharing.full_time(work) / scenario.sms
     return max(path, full / _HARDWARE_MARGIN, scenario.memory)
 
 

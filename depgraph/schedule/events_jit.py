@@ -138,7 +138,7 @@ def first_with(tree, c, least):
 # lowest numbers of each kind first; only of blocks that trigger the highest.
 TRIGGERED = np.int64(0)  # a block has done the share of its work after which it triggers
 ENDED = np.int64(1)  # a block
-OPENED = np.int64(2)  # an operation: its launch is over, or its turn has come
+OPENED = np.int64(2)  # an operation, as its launch began: that is over, or its turn has come
 ENTERED = np.int64(3)  # an operation
 REACHED = np.int64(4)  # an instruction that launches child kernels, by its warp
 LAUNCHED = np.int64(5)  # an instruction: its launches are through

@@ -182,6 +182,9 @@ class Rules:
     window: int = 0  # operations known at a time; 0 for any number
     in_order: bool = False  # whether the window moves on only past its oldest operation
     order: NDArray[np.int64] | None = None  # blocks by priority; default program order
+    # Whether blocks of operations that open sooner are placed before those of others, as in the
+    # hardware, whatever the order.
+    first_come: bool = False
     # Whether a block that fits nowhere holds up those behind it, as in the hardware.
     strict: bool = True
     # A block is placed only if its stage is less than so many ahead of the first unfinished one.

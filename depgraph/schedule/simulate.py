@@ -192,6 +192,7 @@ def where_placed(
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
         sharing, places = None, None if places is None else places.without_sms()
+        rules = replace(rules, cluster=1)
     longer = np.ones(graph.n_blocks)
     cluster = per(rules.cluster, 1, graph.n_operations, np.int64)
     # A block takes the first empty SM if there is one, so that further ones stay empty.
@@ -199,7 +200,7 @@ def where_placed(
     if places is not None or (cluster > 1).any():
         size = int(sms)
     gpcs = _gpcs(resources.gpu, size)
-    _check_clusters(cluster, int(np.diff(gpcs).max()), graph, need, capacity)
+    _check_clusters(cluster, int(np.diff(gpcs).max()), graph)
     if places is not None:
         need = np.where(places.first[:, None] < size, need, 0)
         if len(capacity) == 1:  # so that each class of blocks has a tree of its own
@@ -237,6 +238,11 @@ def _with_sides(
     )
 
 
+def largest_gpc(gpu: Gpu, sms: float) -> float:
+    """Return how many SMs the largest GPC has, of a GPU of so many."""
+    return sms if math.isinf(sms) else float(np.diff(_gpcs(gpu, int(sms))).max())
+
+
 def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
     """Return the first SM of each GPC, and the end: equal parts where the GPU has other ones."""
     sizes = gpu.gpc_sms or ()
@@ -247,17 +253,11 @@ def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
 
 
 def _check_clusters(
-    cluster: NDArray[np.int64],
-    largest: int,
-    graph: BlockGraph,
-    need: NDArray[np.int64],
-    capacity: NDArray[np.int64],
+    cluster: NDArray[np.int64], largest: int, graph: BlockGraph
 ) -> None:
-    """Raise `NotApplicableError` if a cluster fits into no GPC, the largest of so many SMs."""
-    for k in np.flatnonzero((cluster > 1) & need.any(axis=1)):
-        taken = need[k] > 0
-        if (capacity[taken] // need[k, taken]).min() * largest < cluster[k]:
-            raise NotApplicableError(
-                f"a cluster of {cluster[k]} blocks of kernel {graph.kernel[k]} fits into no "
-                f"GPC of {largest} SMs"
-            )
+    """Raise `NotApplicableError` if a cluster has more blocks than the largest GPC has SMs."""
+    for k in np.flatnonzero(cluster > largest):
+        raise NotApplicableError(
+            f"a cluster of {cluster[k]} blocks of kernel {graph.kernel[k]} fits into no "
+            f"GPC of {largest} SMs"
+        )

@@ -29,6 +29,7 @@ from depgraph.schedule.launching_jit import (
 )
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.sms_jit import (
+    RANKS,
     is_sparing,
     next_class,
     next_on_sms,
@@ -124,16 +125,15 @@ def event_schedule(
     while True:
         _run_released(run, operations, blocks, sharing, launches, events)
         goes_on = is_timed and run.n_events > 0 and events.times[0] == run.now
-        is_left = run.now <= run.left_until and sharing.next[1] <= run.left_until
-        if not is_settled and not goes_on and not (is_left and run.is_refilled):
+        if not is_settled and not goes_on:
             enter_operations(run, operations, events)
             if run.opening >= 0:
                 open_operations(run, operations, blocks, events)
             _queue_ready(run, operations, blocks, stages, room, waiting)
-            _place(run, operations, gates, blocks, room, waiting, sharing, launches, events)
+            if not run.is_refilled or max(run.now, sharing.next[1]) > run.left_until:
+                _place(run, operations, gates, blocks, room, waiting, sharing, launches, events)
             is_settled = run.opening < 0
             is_timed = False
-            run.is_refilled = True
             continue
         # Blocks are placed after each single end: two that end at once free two SMs in turn.
         is_timed = run.n_events > 0 and (goes_on or events.times[0] <= sharing.next[1])
@@ -160,7 +160,7 @@ def event_schedule(
             wake(run, waits, operations, blocks, number)
             ended = _end_block(run, operations, blocks, waiting, launches, events, number)
         elif kind == OPENED:
-            let_open(run, operations, number)
+            let_open(run, operations, operations[number].launching)
         elif kind == ENTERED:
             run.is_entering = False
             pass_in_turn(run, operations, number)
@@ -215,8 +215,9 @@ def _queue_ready(run, operations, blocks, stages, room, waiting):
             blocks.next[block] = stage.kept
             stage.kept = block
         else:
-            c = operations[blocks.operation[block]].room_class
-            queue_block(room, waiting, c, np.int64(blocks.rank[block]))
+            operation = operations[blocks.operation[block]]
+            rank = operation.came * RANKS + np.int64(blocks.rank[block])
+            queue_block(room, waiting, operation.room_class, rank)
 
 
 @compiled_within
@@ -229,15 +230,17 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
         own = room.classes[c]
         if not _goes_out(run, operations, blocks, waiting, own, events):
             break
-        gpc = roomiest_gpc(run, room, c)[0] if own.cluster > 1 else _NOBODY
+        gpc = roomiest_gpc(run, room, c) if own.cluster > 1 else _NOBODY
+        run.n_clusters += 1
         for _ in range(own.cluster):
             rank = pop_rank(waiting.ranks, own.first_rank, own.n_ranks)
             own.n_ranks -= 1
-            block = np.int64(waiting.block_of_rank[rank])
+            block = np.int64(waiting.block_of_rank[rank % RANKS])
             k = np.int64(blocks.operation[block])
             sm = _NOBODY
             if own.cluster > 1:
-                sm = roomiest_of_gpc(run, room, c, gpc)
+                sm = roomiest_of_gpc(run, room, c, gpc, np.int64(run.n_clusters))
+                room.sms[sm].cluster = run.n_clusters
             elif run.spares or run.now <= run.spared_until:
                 sm = roomiest_spared(run, room, c)
             if sm < 0:
@@ -246,6 +249,7 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
             blocks.start[block] = run.now
             blocks.sm[block] = sm
             blocks.state[block] = PLACED
+            run.is_refilled = True
             operation = operations[k]
             is_first = operation.unplaced == operation.end_block - operation.first_block
             if is_first and is_sparing(run, own):
@@ -265,7 +269,8 @@ def _goes_out(run, operations, blocks, waiting, own, events):
     """Let blocks of a class go out, unless those of a kernel placed before may not be back yet."""
     if run.take_back == 0 or not (run.has_carve_outs and own.takes_room):
         return True
-    k = np.int64(blocks.operation[waiting.block_of_rank[waiting.ranks[own.first_rank]]])
+    rank = waiting.ranks[own.first_rank] % RANKS
+    k = np.int64(blocks.operation[waiting.block_of_rank[rank]])
     is_early = k != run.last_placed and run.now < run.taken_back
     if is_early and operations[run.last_placed].running > 0:
         if not run.is_taking_back:

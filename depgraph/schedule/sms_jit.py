@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _NO_LIMIT = np.int64(2**62)
 _NONE = np.int64(0)
+_ONE = np.int64(1)
+_NOWHERE = np.int64(-1)
+RANKS = np.int64(1 << 31)  # more than there are blocks
 
 # Blocks that take equal room, and those of them that wait to be placed.
 ROOM_CLASS = np.dtype(
@@ -53,6 +56,7 @@ SM = np.dtype(
     [
         ("residents", np.int64),  # blocks
         ("carve_out", np.int64),
+        ("cluster", np.int64),  # the last one that got a block here, counted from 1
         # Of computation, that run: if any, the SM runs at their side's rate.
         ("computing", np.int64),
     ],
@@ -88,7 +92,7 @@ class Room(NamedTuple):
 class Waiting(NamedTuple):
     """Blocks that may be placed: of each class a heap of ranks."""
 
-    ranks: NDArray[np.int32]
+    ranks: NDArray[np.int64]  # `RANKS` times as which their operations came, and their own
     block_of_rank: NDArray[np.int32]
 
 
@@ -137,7 +141,7 @@ def room_of(operations: NDArray[np.void], placed: Placed) -> Room:
 def waiting_of(rules: Rules, n_blocks: int) -> Waiting:
     """Return heaps that are empty."""
     order = np.arange(n_blocks) if rules.order is None else rules.order
-    return Waiting(np.empty(n_blocks, np.int32), order.astype(np.int32))
+    return Waiting(np.empty(n_blocks, np.int64), order.astype(np.int32))
 
 
 @compiled_helper
@@ -185,24 +189,37 @@ def _catch_up(run, room, c):
 
 @compiled_helper
 def roomiest_gpc(run, room, c):
-    """Return the GPC that could host most blocks of class `c`, and how many."""
-    most, roomiest = np.int64(-1), np.int64(0)
+    """Return the GPC where the SMs of a cluster of class `c` have most room, -1 if none has any.
+
+    Each block of a cluster takes an SM of its own; the one with least room counts.
+    """
+    roomiest, least = _NOWHERE, _ONE
     for gpc in range(len(room.gpcs) - 1):
-        hosts = np.int64(0)
-        for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
-            hosts += min(_hosts(run, room, sm, c), room.classes[c].cluster)
-        if hosts > most:
-            most, roomiest = hosts, np.int64(gpc)
-    return roomiest, most
+        while _sms_with(run, room, c, gpc, least) >= room.classes[c].cluster:
+            roomiest = np.int64(gpc)
+            least += 1
+    return roomiest
 
 
 @compiled_helper
-def roomiest_of_gpc(run, room, c, gpc):
-    """Return the lowest SM of a GPC that could host most blocks of class `c`."""
-    most, roomiest = np.int64(0), np.int64(room.gpcs[gpc])
+def _sms_with(run, room, c, gpc, least):
+    """Return how many SMs of a GPC could host at least so many blocks of class `c`."""
+    found = np.int64(0)
+    for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
+        found += _hosts(run, room, sm, c) >= least
+    return found
+
+
+@compiled_helper
+def roomiest_of_gpc(run, room, c, gpc, cluster):
+    """Return the lowest SM of a GPC that could host most blocks of class `c`; -1 if none could.
+
+    Not one that has a block of this `cluster`, by number.
+    """
+    most, roomiest = np.int64(0), _NOWHERE
     for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
         hosts = _hosts(run, room, sm, c)
-        if hosts > most:
+        if hosts > most and room.sms[sm].cluster != cluster:
             most, roomiest = hosts, np.int64(sm)
     return roomiest
 
@@ -219,13 +236,12 @@ def roomiest_spared(run, room, c):
 
     -1 if all of these SMs are full: GPCs that are smaller than a cluster.
     """
-    most, roomiest = np.int64(0), np.int64(-1)
+    most, roomiest = np.int64(0), _NOWHERE
     for gpc in range(len(room.gpcs) - 1):
         if room.gpcs[gpc + 1] - room.gpcs[gpc] < run.sparing:
-            sm = roomiest_of_gpc(run, room, c, gpc)
-            hosts = _hosts(run, room, sm, c)
-            if hosts > most:
-                most, roomiest = hosts, sm
+            sm = roomiest_of_gpc(run, room, c, gpc, _NOWHERE)
+            if sm >= 0 and _hosts(run, room, sm, c) > most:
+                most, roomiest = _hosts(run, room, sm, c), sm
     return roomiest
 
 
@@ -254,7 +270,7 @@ def next_class(run, room, waiting):
     `run.spares` then tells whether that is only where large clusters find no place.
     """
     best, first = np.int64(-1), np.int64(-1)
-    best_rank = np.int64(len(waiting.ranks))
+    best_rank = _NO_LIMIT
     for c in range(len(room.classes)):
         own = room.classes[c]
         if own.n_ranks == 0 or waiting.ranks[own.first_rank] >= best_rank:
@@ -278,14 +294,16 @@ def _next_behind(run, room, waiting, rank):
 
     They hold up all SMs but those where none of them can stand.
     """
-    best, best_rank = np.int64(-1), np.int64(len(waiting.ranks))
+    best, best_rank = np.int64(-1), _NO_LIMIT
     for c in range(len(room.classes)):
         own = room.classes[c]
         if own.n_ranks > 0 and rank < waiting.ranks[own.first_rank] < best_rank:
             best, best_rank = np.int64(c), np.int64(waiting.ranks[own.first_rank])
-    if best < 0 or room.classes[best].cluster > 1 or not room.classes[best].takes_room:
-        return np.int64(-1)
-    return best if roomiest_spared(run, room, best) >= 0 else np.int64(-1)
+    if best < 0 or not room.classes[best].takes_room:
+        return best
+    if room.classes[best].cluster > 1 or roomiest_spared(run, room, best) < 0:
+        return _NOWHERE
+    return best
 
 
 @compiled_helper
@@ -317,11 +335,11 @@ def _is_next(run, room, waiting, c):
 def _fits(run, room, c):
     """Tell whether some SM has room for a block of class `c`; its tree is then up to date.
 
-    Of a class of clusters: whether some GPC has room for all blocks of one.
+    Of a class of clusters: whether some GPC has room for one.
     """
     own = room.classes[c]
     if own.cluster > 1:
-        return roomiest_gpc(run, room, c)[1] >= own.cluster
+        return roomiest_gpc(run, room, c) >= 0
     if room.need.shape[1] == 1:
         return room.tree[0, 1] >= room.need[c, 0]
     if own.seen < run.n_changed:
@@ -348,8 +366,6 @@ def take(run, room, sm, c, times):
             room.sms[sm].carve_out = own.chosen
         room.sms[sm].residents += times
 
-
-_ONE = np.int64(1)
 
 # Computation, and communication.
 SIDE = np.dtype(

@@ -43,6 +43,7 @@ RUN = np.dtype(
         ("turns", np.float64),
         ("turn_length", np.float64),
         ("strict", np.bool_),  # whether a block that fits nowhere holds up those of higher rank
+        ("first_come", np.bool_),  # whether blocks rank by when their operations opened
         ("stages_ahead", np.int64),  # a block this far after the first stage waits; 0: none does
         ("has_join_need", np.bool_),
         ("has_member_need", np.bool_),
@@ -62,25 +63,29 @@ RUN = np.dtype(
         # SMs that a kernel leaves in so short a time are filled together, but for the first.
         ("refill", np.float64),
         ("left_until", np.float64),
-        ("is_refilled", np.bool_),  # the first
+        ("is_refilled", np.bool_),  # whether something was placed since they began to be left
         ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
         ("spared_for", np.float64),  # time for which they do, once they are placed
         ("spared_until", np.float64),
-        ("spares", np.bool_),  # whether clusters that wait for room leave only these SMs to others
+        ("spares", np.bool_),  # whether they wait for room, and leave others only those SMs
         # Operations
         ("entered", np.int64),  # or entering
         ("is_entering", np.bool_),
+        ("n_launching", np.int64),  # whose launch took or takes time
+        ("n_opened", np.int64),
         ("turn_free", np.float64),  # when the last one that opens is through with that
         ("oldest", np.int64),  # the first that has not ended
         ("ended", np.int64),  # how many have
         # Lists: -1 ends each
         ("opening", np.int64),
+        ("last_opening", np.int64),
         ("ready", np.int64),
         ("released", np.int64),
         ("last_released", np.int64),
         # Others
         ("first_stage", np.int64),  # with a block that has not ended
         ("n_changed", np.int64),  # how often room was taken or given back
+        ("n_clusters", np.int64),  # that were placed
         ("n_ranks", np.int64),  # that are given away: child kernels get theirs as they come
     ],
     align=True,
@@ -105,7 +110,9 @@ OPERATION = np.dtype(
         ("unplaced", np.int64),  # blocks
         ("untriggered", np.int64),
         ("running", np.int64),  # blocks that have not ended; -1 once that was seen
+        ("launching", np.int64),  # the operation whose launch begins as this one in turn
         ("is_open", np.bool_),  # whether its last gate has opened
+        ("came", np.int64),  # as which it opened, if blocks rank by that
         ("next", np.int64),
         ("room_class", np.int64),  # blocks of one class take equal room
         ("load", np.float64),  # of a running block on its SM; 0 where blocks do not slow each other
@@ -196,9 +203,11 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         last_placed=-1,
         refill=0.0 if sharing is None or carve_outs is None else sharing.refill,
         left_until=-1.0,
+        is_refilled=True,
         turns=rules.turns[0],
         turn_length=rules.turns[1],
         strict=rules.strict,
+        first_come=rules.first_come,
         stages_ahead=rules.stages_ahead,
         has_places=placed.places is not None,
         has_carve_outs=carve_outs is not None,
@@ -211,6 +220,7 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         has_join_need=rules.join_need is not None,
         has_member_need=rules.member_need is not None,
         opening=-1,
+        last_opening=-1,
         ready=-1,
         released=-1,
         last_released=-1,
@@ -379,9 +389,13 @@ def pass_in_turn(run, operations, k):
 
 @compiled_helper
 def let_open(run, operations, k):
-    """Have an operation looked at that may open; the last one comes first."""
-    operations[k].next = run.opening
-    run.opening = k
+    """Have an operation looked at that may open, after those that came before."""
+    operations[k].next = -1
+    if run.opening < 0:
+        run.opening = k
+    else:
+        operations[run.last_opening].next = k
+    run.last_opening = k
 
 
 @compiled_helper
@@ -398,8 +412,13 @@ def open_operations(run, operations, blocks, events):
                 opens = _next_turn(run.turns, run.turn_length, operation.turn, opens)
         operation.is_open = True
         if opens > run.now:
-            add_event(run, events, opens, OPENED, k)
+            operations[run.n_launching].launching = k
+            add_event(run, events, opens, OPENED, run.n_launching)
+            run.n_launching += 1
             continue
+        if run.first_come:
+            run.n_opened += 1
+            operation.came = run.n_opened
         for block in range(operation.first_block, operation.end_block):
             pass_places(run, blocks, block, _OPEN)
 

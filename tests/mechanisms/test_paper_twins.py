@@ -95,11 +95,10 @@ def test_queues_of_chains(chains, at_once, quantum):
 def test_clusters(program, sms, occupancy, size):
     kernels, edges = program
     n_gpcs = -(-sms // 18)
-    whole, more = divmod(sms, n_gpcs)
-    gpcs = [(whole + (i < more)) * occupancy for i in range(n_gpcs)]
+    gpcs = [sms * (i + 1) // n_gpcs - sms * i // n_gpcs for i in range(n_gpcs)]
     assume(size <= min(gpcs))
     found = makespan(f"clusters({size})", scenario(kernels, edges, sms, occupancy))
-    assert found == twin.clusters(kernels, gpcs, size)
+    assert found == twin.clusters(kernels, gpcs, occupancy, size)
 
 
 @given(small(most_blocks=9), SIZES, st.integers(0, 2), st.booleans())

@@ -1,8 +1,9 @@
 """The one prediction: what hardware may do either way, what launches cost, families."""
 
+import itertools
 import json
 import lzma
-from itertools import combinations
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms import predicted_time as predicted_time_module
-from depgraph.mechanisms.base import Quantity, charges_of, run_mechanism
+from depgraph.mechanisms.base import Quantity, run_mechanism
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.predicted_time import (
     in_microseconds,
@@ -75,46 +76,60 @@ def test_branches_out_of_one_node_start_in_launch_order_if_few_else_in_the_oppos
     assert found.low == found.time == found.high == 1 + (long if at_once else behind)
 
 
-@pytest.mark.parametrize("forked", [2, 3])
-def test_all_branches_of_a_graph_decide_in_which_order_they_start(forked):
-    """Out of the root go a long node and `forked` that two wait for each: 5 branches, or 7."""
-    twice = [(0, 1 + i) for i in range(1 + forked)]
-    twice += [(2 + i, 2 + forked + 2 * i + j) for i in range(forked) for j in range(2)]
-    sizes = [1] * (2 + 3 * forked)
-    edges = [((source, 0), (target, 0)) for source, target in twice]
-    durations = [1.0, 9.0, *[9.0] * forked, *[1.0] * (2 * forked)]
-    scenario = scenario_of(graph_of(sizes, edges), durations, sms=1)
+def first_on_one_sm(edges, copies=()):
+    """Return the nodes of a graph of kernels of one block, as they start on one SM."""
+    size = 1 + max(target for _, target in edges)
+    graph = graph_of([1] * size, [((source, 0), (target, 0)) for source, target in edges])
+    kernel = graph.kernel.copy()
+    for number, (node, _) in enumerate(copies):
+        kernel[node] = -1 - number
+    whats = {-1 - number: what for number, (_, what) in enumerate(copies)}
+    scenario = scenario_of(replace(graph, kernel=kernel, copies=whats), np.full(size, 5.0), sms=1)
     scenario = scenario.with_launch(launch_model(parse_launch(FREE), unit="us", gpu=H100))
     schedule, _ = run_mechanism(CudaGraph(), scenario)
-    start, _ = schedule.of_operations(scenario.graph.first_block)
-    roots = start[1 : 2 + forked].tolist()
-    assert roots == sorted(roots, reverse=2 * forked + 1 > 6)
+    return np.argsort(schedule.start, kind="stable").tolist()
 
 
-def test_branches_out_of_one_node_were_measured_to_start_in_that_order():
-    with lzma.open(sample_path("validation/measured/h100-forks.jsonl.xz"), "rt") as lines:
-        rows = [row for row in map(json.loads, lines) if row["what"] == "fork"]
-    as_expected = 0
-    for row in rows:
-        first = [i for i, (_, _, after) in enumerate(row["nodes"]) if after == [0]]
-        seen = [i for i in map(int, row["order"].split()) if i in first]
-        as_expected += seen == first[:: 1 if len(first) <= 6 else -1]
-    assert (as_expected, len(rows)) == (414, 416)
+@pytest.mark.parametrize("inner", [3, 7])
+def test_each_fork_of_a_graph_has_an_order_of_its_own(inner):
+    """Two nodes wait for the root, and `inner` for the first of these."""
+    order = first_on_one_sm([(0, 1), (0, 2), *((1, 3 + i) for i in range(inner))])
+    assert order[:3] == [0, 1, 2]
+    assert order[3:] == sorted(order[3:], reverse=inner > 6)
 
 
-def test_random_graphs_were_measured_to_start_their_branches_in_that_order():
-    """Of two nodes that wait for the root alone, most start as predicted, in each graph but one."""
-    path = sample_path("validation/measured/h200-orders.jsonl")
-    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["what"] == "order"]
-    as_expected = 0
-    for row in rows:
-        edges = [((source, 0), (target, 0)) for source, target in row["edges"]]
-        scenario = scenario_of(graph_of([1] * len(row["us"]), edges), row["us"], sms=132)
-        scenario = scenario.with_launch(launch_model(parse_launch("gpu"), unit="us", gpu=H100))
-        order = CudaGraph().rules(scenario, charges_of(CudaGraph(), {}, scenario)).order.tolist()
-        pairs = [order.index(a) < order.index(b) for a, b in combinations(row["started"], 2)]
-        as_expected += 2 * sum(pairs) > len(pairs)
-    assert (as_expected, len(rows)) == (32, 33)
+def test_edges_that_others_imply_count_for_the_order():
+    """Streams that fork from one wait for its first kernel, whatever else they wait for."""
+    few = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6), (2, 7)]
+    assert first_on_one_sm(few)[:3] == [0, 1, 2]
+    assert first_on_one_sm([*few, *((0, node) for node in range(3, 8))])[:3] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(("what", "is_reversed"), [("memset", False), ("memcpy DtoD", True)])
+def test_copies_count_for_the_order_but_no_memsets(what, is_reversed):
+    order = first_on_one_sm([(0, 1 + i) for i in range(7)], [(7, what)])
+    kernels = [node for node in order if 1 <= node <= 6]
+    assert kernels == sorted(kernels, reverse=is_reversed)
+
+
+@pytest.mark.parametrize(("gpu", "forks"), [("h100", 1040), ("h200", 1556)])
+def test_what_waits_for_one_node_was_measured_to_start_in_that_order(gpu, forks):
+    """samples/validation/forks.cu: of each node those that it is the last to let start."""
+    with lzma.open(sample_path(f"validation/measured/{gpu}-forks.jsonl.xz"), "rt") as lines:
+        graphs = [row for row in map(json.loads, lines) if row["what"] != "machine"]
+    found = 0
+    for graph in graphs:
+        after = [needs for _, _, needs in graph["nodes"]]
+        blocks = [size for size, _, _ in graph["nodes"]]  # none of a memset, less of a copy
+        last = [max(needs, key=graph["end"].__getitem__, default=-1) for needs in after]
+        for node in range(len(after)):
+            starts = [graph["start"][i] for i, j in enumerate(last) if j == node and blocks[i] > 0]
+            waiting = sum(node in needs for needs, size in zip(after, blocks, strict=True) if size)
+            if waiting > 6:
+                starts.reverse()
+            assert all(b - a > -0.1 for a, b in itertools.pairwise(starts))
+            found += len(starts) > 1
+    assert found == forks
 
 
 def test_replays_that_the_host_paces_are_not_in_the_time_without_launches(monkeypatch):

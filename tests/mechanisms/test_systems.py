@@ -86,10 +86,10 @@ def test_an_edge_of_a_cuda_graph_fires_where_its_port_says(ports, end):
 
 
 def test_blocks_that_wait_in_their_slots_keep_others_out():
-    # The second kernel's first block holds the SM that the third could have run on.
-    graph = graph_of([1, 2, 1], [((0, 0), (1, 0)), ((0, 0), (1, 1))])
-    program = scenario_of(graph, [10, 5, 5, 10], sms=2)
-    assert makespan("cuda-graph", program) == 15
+    # The second kernel's first block holds the SM that the last could have run on.
+    graph = graph_of([1, 2, 1, 1], [((0, 0), (1, 0)), ((0, 0), (1, 1)), ((2, 0), (3, 0))])
+    program = scenario_of(graph, [10, 5, 5, 1, 10], sms=2)
+    assert makespan("cuda-graph", program) == 16
     assert makespan("cuda-graph(programmatic)", program) == 25
 
 

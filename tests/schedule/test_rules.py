@@ -112,7 +112,7 @@ def test_any_rules_give_the_schedule_of_the_slow_twin(data):
 @given(st.data())
 def test_operations_that_start_in_turn_give_the_schedule_of_the_slow_twin(data):
     program = data.draw(programs())
-    n = program.graph.n_operations
+    n, ignored = program.graph.n_operations, np.full(len(program.graph.join_kind), IGNORED)
     pairs = [(a, b) for b in range(n) for a in range(b)]
     ends = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
     times = st.lists(st.integers(0, 3), min_size=n, max_size=n).map(lambda t: np.array(t, float))
@@ -123,15 +123,22 @@ def test_operations_that_start_in_turn_give_the_schedule_of_the_slow_twin(data):
         launch=data.draw(times),
         enter=data.draw(times),
         entry=data.draw(st.permutations(range(n)).map(np.array)),
+        first_come=data.draw(st.booleans()),
+        cluster=data.draw(clusters_for(program.graph, ignored)),
+        strict=data.draw(st.booleans()),
     )
-    fast = run_rules(
-        "turns", rules, program.graph, program.durations, program.resources, program.sms
-    )
-    start, end, _ = naive_schedule.run_rules(
+    try:
+        fast = run_rules(
+            "turns", rules, program.graph, program.durations, program.resources, program.sms
+        )
+    except NotApplicableError:
+        assume(False)  # noqa: FBT003 - a cluster that fits nowhere
+    start, end, sm = naive_schedule.run_rules(
         rules, program.graph, program.durations, program.resources, program.sms
     )
     assert fast.start.tolist() == start
     assert fast.end.tolist() == end
+    assert fast.sm.tolist() == sm
 
 
 def test_what_waits_for_one_operation_starts_in_turn():

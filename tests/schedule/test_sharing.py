@@ -27,7 +27,7 @@ from depgraph.schedule.policy import (
     Places,
     Rules,
 )
-from depgraph.schedule.simulate import run_rules, where_placed
+from depgraph.schedule.simulate import largest_gpc, run_rules, where_placed
 from depgraph.schedule.sms_jit import room_of, sharing_of
 from depgraph.schedule.waits_jit import operations_of
 
@@ -41,8 +41,9 @@ def whole_kernels(graph, **more):
     )
 
 
-def run(graph, work, resources, sms, sharing):
-    return run_rules("shared", whole_kernels(graph), graph, work, resources, sms, sharing=sharing)
+def run(graph, work, resources, sms, sharing, **more):
+    rules = whole_kernels(graph, **more)
+    return run_rules("shared", rules, graph, work, resources, sms, sharing=sharing)
 
 
 @st.composite
@@ -71,7 +72,19 @@ def sharings(draw, program):
         slowdown, load, 0.0, 0.0, carve_outs, side, beside,
         take_back=draw(st.sampled_from([0.0, 0.0711, 0.913])),
         refill=draw(st.sampled_from([0.0, 0.317])), part=part, across=across,
+        cluster_start=draw(st.sampled_from([0.0, 1.117])),
     )  # fmt: skip
+
+
+@st.composite
+def in_gpcs(draw, program):
+    """Return the resources of a program on a GPU whose SMs are in GPCs of any sizes."""
+    left, sizes = int(program.sms), []
+    while left:
+        sizes.append(draw(st.integers(1, left)))
+        left -= sizes[-1]
+    gpu = replace(program.resources.gpu, gpc_sms=tuple(sizes))
+    return replace(program.resources, gpu=gpu)
 
 
 @given(st.data())
@@ -83,12 +96,40 @@ def test_blocks_run_as_in_the_slow_twin(data):
     waits_for = [set() for _ in range(graph.n_operations)]
     for source, target in zip(*dependent_operations(graph), strict=True):
         waits_for[target].add(source)
-    found = run(graph, work, program.resources, sms, sharing)
+    resources, cluster = data.draw(in_gpcs(program)), None
+    if data.draw(st.booleans()):
+        sizes = [[c for c in (1, 2, 3) if blocks % c == 0] for blocks in np.diff(graph.first_block)]
+        cluster = np.array([data.draw(st.sampled_from(each)) for each in sizes])
+        cluster = np.where(cluster <= largest_gpc(resources.gpu, sms), cluster, 1)
+    found = run(graph, work, resources, sms, sharing, cluster=1 if cluster is None else cluster)
     start, end, sm = naive_sharing.shared_schedule(
-        graph, work, program.resources, sms, sharing, waits_for
+        graph, work, resources, sms, sharing, waits_for, cluster=cluster
     )
     np.testing.assert_allclose(found.start, start, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.end, end, rtol=1e-9)
+    np.testing.assert_array_equal(found.sm, sm)
+
+
+KERNELS = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 3]), st.integers(1, 4), st.integers(1, 6)),
+    min_size=2, max_size=5,
+)  # fmt: skip
+
+
+@given(KERNELS, st.lists(st.integers(1, 3), min_size=2, max_size=3))
+def test_kernels_go_past_clusters_that_wait_for_room_as_in_the_slow_twin(kernels, gpcs):
+    number, cluster, need, times = np.array(kernels).T
+    cluster = np.minimum(cluster, max(gpcs))
+    graph = graph_of(list(number * cluster), [])
+    resources = resources_of([4], need[:, None])
+    resources = replace(resources, gpu=replace(resources.gpu, gpc_sms=tuple(gpcs)))
+    work = np.repeat(times, number * cluster) * (1 + 0.01 * np.sqrt(2 + np.arange(graph.n_blocks)))
+    sharing = SmSharing(0.5, np.ones(len(need)), 0.0, 0.0, cluster_start=1.117)
+    found = run(graph, work, resources, sum(gpcs), sharing, cluster=cluster)
+    start, _, sm = naive_sharing.shared_schedule(
+        graph, work, resources, sum(gpcs), sharing, [set() for _ in need], cluster=cluster
+    )
+    np.testing.assert_allclose(found.start, start, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found.sm, sm)
 
 
@@ -291,7 +332,20 @@ def test_more_contention_never_makes_blocks_faster_that_are_placed_at_once(data)
 
 def test_an_sm_does_most_when_it_is_full():
     sharing = SmSharing(0.5, np.ones(1), 0.0, 0.0)
-    assert sharing.best_throughput == pytest.approx(1.6)
+    assert sharing.full_time(np.array([16.0])) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("work", [(10.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.1), (3.0, 7.0)])
+@pytest.mark.parametrize("across", [0.0, 0.5, 1.0])
+def test_a_full_sm_shares_its_parts_so_that_both_end_at_one_time(work, across):
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, part=np.array([0, 1]), across=across)
+    shares = np.linspace(0, 1, 100_001)  # of the load that one part holds
+    least = np.zeros(len(shares))
+    for own, does in ((shares, work[0]), (1 - shares, work[1])):
+        if does:
+            rate = 8 * own / (1 + 0.5 * 8 * (own + across * (1 - own)))
+            least = np.maximum(least, does / np.maximum(rate, 1e-12))
+    assert sharing.full_time(np.array(work)) == pytest.approx(least.min(), rel=1e-4)
 
 
 def test_what_comes_behind_a_kernel_that_waits_starts_before_it_where_it_was_measured_to():

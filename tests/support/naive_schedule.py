@@ -1,6 +1,7 @@
 """Slow twins of the compiled schedules: expanded edges, plain loops, nothing clever."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,6 +47,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         need, capacity = (graph.kernel >= 0).astype(int)[:, None], np.array([rules.workers])
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((k, 1), int), np.ones(1, int), 1
+        rules = replace(rules, cluster=1)
     op_of = graph.operation_of_block
     blocks = [range(graph.first_block[i], graph.first_block[i + 1]) for i in range(k)]
     before, inside = waits_of(graph, rules)
@@ -56,7 +58,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     gpcs = gpcs_of(resources.gpu, sms)
     enter = np.broadcast_to(rules.enter, k)
     starting = np.broadcast_to(rules.starting, k)
-    entry = range(k) if rules.entry is None else rules.entry.tolist()
+    entry = list(range(k)) if rules.entry is None else rules.entry.tolist()
     waits_all = np.broadcast_to(rules.waits_for_all, k)
     gates = [
         (int(s), int(t), int(e), bool(h), float(x))
@@ -74,7 +76,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         link_free = places.capacity.copy()
         n_sms, sms = sms, sms + 1
     free = [np.array(capacity) for _ in range(sms)]
-    entered, opens_at = {}, {}
+    entered, opens_at, known_at, known, came = {}, {}, {}, [], {}
     next_op, busy_until, starts_free = 0, 0.0, 0.0
     placed_at, ended_at = {}, {}
     now = 0.0
@@ -91,6 +93,13 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
             return 2, op, 0
         own = [(s, g, e) for g, (s, t, e, h, _) in enumerate(gates) if t == op and not h]
         return max(((1, s, g) for s, g, e in own if event_time(s, e) == now), default=(0, op, 0))
+
+    def as_it_came(op):
+        """Return what to sort operations by that open now: gates, times that are over, entering."""
+        if known_at[op] < now:
+            return 2, known.index(op), 0
+        kind, *rest = last_gate(op)
+        return (4, entry.index(op), 0) if kind == 0 else (2 * kind - 1, *rest)
 
     def next_turn(op, time):
         turns, length = rules.turns
@@ -179,11 +188,16 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                     if starting[op] and last_gate(op)[0] > 0:
                         begin = max(begin, starts_free)
                         starts_free = begin + starting[op]
-                    opens_at[op] = next_turn(op, begin)
+                    opens_at[op], known_at[op] = next_turn(op, begin), now
                     changed = True
+            for op in sorted(opens_at, key=as_it_came):
+                if op not in known:
+                    known.append(op)
+            for op in sorted((o for o in opens_at if opens_at[o] <= now), key=as_it_came):
+                came.setdefault(op, len(came) if rules.first_come else 0)
             # Place blocks, best first.
             stuck = []
-            for block in order:
+            for block in sorted(order, key=lambda b: came.get(op_of[b], k)):
                 if start[block] is not None or not may_be_placed(block):
                     continue
                 op = op_of[block]
@@ -192,15 +206,19 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 ):
                     continue
                 size = cluster[op]
-                room = [sum(max(0, min(hosts(s, op), size)) for s in gpc) for gpc in gpcs]
-                gpc = gpcs[room.index(max(room))] if size > 1 else range(sms)
-                if (max(room) if size > 1 else max(hosts(s, op) for s in gpc)) < size:
+                # The room on each of a cluster's SMs: of as many as it has blocks.
+                room = [sorted((hosts(s, op) for s in gpc), reverse=True) for gpc in gpcs]
+                room = [own[size - 1] if len(own) >= size else -1 for own in room]
+                gpc = list(gpcs[room.index(max(room))] if size > 1 else range(sms))
+                if (max(room) if size > 1 else max(hosts(s, op) for s in gpc)) < 1:
                     if rules.strict and places is None:
                         break
                     stuck += [op] * rules.strict
                     continue
                 for mate in range(block, block + size):
                     best = max(gpc, key=lambda s: (hosts(s, op), -s))
+                    if size > 1:
+                        gpc.remove(best)
                     free[best] = free[best] - need[op]
                     use_link(op, 1)
                     start[mate], sm[mate] = now, best if places is None else min(best, n_sms - 1)

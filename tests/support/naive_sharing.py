@@ -1,16 +1,18 @@
 """The slow twin of schedules in which blocks that share an SM slow each other."""
 
 import numpy as np
+from naive_schedule import gpcs_of
 
 
-def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=None):  # noqa: C901, PLR0912, PLR0915 - one loop
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=None, cluster=None):  # noqa: C901, PLR0912, PLR0915 - one loop
     """Run whole kernels, each after those it waits for; return start, end and SM of each block.
 
     With `ahead`, work of each kernel, blocks are placed once all blocks of those that their kernel
     waits for are placed, and do so much work in their places before they wait for the ends.
 
     Every block that runs is looked at after each end. Blocks of kernels that may start are placed
-    in program order, each on the SM that could host most further ones.
+    in program order, each on the SM that could host most further ones, those of a `cluster` (blocks
+    of each kernel that stand together) on SMs of their own in one GPC.
     """
     capacity, need = resources.capacity, resources.placed
     first = graph.first_block
@@ -25,6 +27,12 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     now = taken_back = 0.0  # no sooner are SMs empty that the last kernel placed took
     last = None  # that kernel
     left_until, is_refilled = -1.0, True  # SMs that a kernel leaves by then are filled together
+    cluster = np.ones(len(first), int) if cluster is None else cluster
+    gpcs = gpcs_of(resources.gpu, sms)
+    large = cluster[cluster > min(map(len, gpcs))] if sharing.cluster_start else []
+    sparing = min(large, default=np.inf)  # the smallest cluster that leaves SMs to others
+    spared = [sm for gpc in gpcs for sm in gpc if len(gpc) < sparing < np.inf]
+    spared_until = -1.0
     part = np.zeros(len(first), int) if sharing.part is None else sharing.part
 
     def hosts(sm, k):
@@ -39,6 +47,21 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             left = size - (capacity[cuts.shared] - free[sm][cuts.shared])
             most.append(left // need[k][cuts.shared] if need[k][cuts.shared] else 1 << 30)
         return max(0, min(most))
+
+    def places_for(k):
+        """Return the SMs with room for a block, or those of the GPC with most for a cluster."""
+        if cluster[k] == 1:
+            return [sm for sm in range(sms) if hosts(sm, k)]
+        rooms = [sorted((hosts(sm, k) for sm in gpc), reverse=True) for gpc in gpcs]
+        least = [own[cluster[k] - 1] if len(own) >= cluster[k] else 0 for own in rooms]
+        return list(gpcs[least.index(max(least))]) if max(least) else []
+
+    def same_sort(k, other):
+        cuts = sharing.carve_outs
+        alike = (need[k] == need[other]).all() and cluster[k] == cluster[other]
+        return alike and (
+            cuts is None or (cuts.least[k], cuts.chosen[k]) == (cuts.least[other], cuts.chosen[other])
+        )
 
     def over(kernels, times):
         return all((~np.isnan(times[first[k] : first[k + 1]])).all() for k in kernels)
@@ -83,8 +106,13 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             if not ready:
                 break
             block, k = ready[0], kernel[ready[0]]
-            found = [hosts(sm, k) for sm in range(sms)]
-            if max(found) == 0:
+            among = places_for(k)
+            if not among and cluster[k] >= sparing:  # only those of another sort may go past it
+                past = [b for b in ready if not same_sort(kernel[b], k)]
+                block, k = (past[0], kernel[past[0]]) if past else (block, k)
+                if cluster[k] == 1:
+                    among = [sm for sm in spared if hosts(sm, k)]
+            if not among:
                 break
             cuts = sharing.carve_outs
             waits = (
@@ -93,15 +121,22 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             )  # fmt: skip
             if waits:
                 break
-            last, taken_back = k, max(taken_back, now) + sharing.take_back
-            sm = int(np.argmax(found))
-            if carve_out[sm] is None and sharing.carve_outs is not None:
-                carve_out[sm] = sharing.carve_outs.chosen[k]
-            free[sm] = free[sm] - need[k]
-            running[sm][block] = durations[block]
-            start[block], sm_of[block] = now, sm
-            unplaced.remove(block)
-        is_refilled = True
+            last, taken_back = k, max(taken_back, now) + sharing.take_back * cluster[k]
+            if cluster[k] == 1 and now <= spared_until:
+                among = [sm for sm in spared if hosts(sm, k)] or among
+            if cluster[k] >= sparing and block == first[k]:
+                spared_until = now + sharing.cluster_start
+            for mate in range(block, block + cluster[k]):
+                sm = max(among, key=lambda sm: (hosts(sm, k), -sm))
+                if cluster[k] > 1:
+                    among.remove(sm)
+                if carve_out[sm] is None and sharing.carve_outs is not None:
+                    carve_out[sm] = sharing.carve_outs.chosen[k]
+                free[sm] = free[sm] - need[k]
+                running[sm][mate] = durations[mate]
+                start[mate], sm_of[mate] = now, sm
+                unplaced.remove(mate)
+            is_refilled = True
         ends = next_ends()
         if not ends and not waits:
             return start, end, sm_of

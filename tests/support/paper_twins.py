@@ -148,27 +148,30 @@ def queues(chains, at_once, quantum):
     return ends
 
 
-def clusters(kernels, gpc_places, size):
+def clusters(kernels, gpcs, places, size):
     """Return the time of serial kernels whose blocks start in clusters (CUDA guide, clusters).
 
-    `gpc_places` are the places of each GPC. All blocks of a cluster start at once in one GPC, the
-    one with most room; kernels that the size does not divide have no clusters.
+    `gpcs` are the SMs of each GPC, with so many `places` each. All blocks of a cluster start at
+    once in one GPC, each on an SM of its own: where the fullest of these has most room. Kernels
+    that the size does not divide have no clusters.
     """
     now = 0.0
     for kernel in kernels:
         each = size if len(kernel) % size == 0 else 1
         left = [kernel[i : i + each] for i in range(0, len(kernel), each)]
-        free, running = list(gpc_places), []
+        free, running = [[places] * sms for sms in gpcs], []
         while left or running:
-            gpc = max(range(len(free)), key=lambda g: free[g])
-            if left and free[gpc] >= each:
-                for duration in left.pop(0):
-                    heapq.heappush(running, (now + duration, gpc))
-                    free[gpc] -= 1
+            gpc = max(range(len(free)), key=lambda g: sorted(free[g])[-each])
+            chosen = sorted(range(len(free[gpc])), key=lambda sm: -free[gpc][sm])[:each]
+            if left and free[gpc][chosen[-1]] > 0:
+                for sm, duration in zip(chosen, left.pop(0), strict=True):
+                    heapq.heappush(running, (now + duration, gpc, sm))
+                    free[gpc][sm] -= 1
                 continue
             now = running[0][0]
             while running and running[0][0] <= now:
-                free[heapq.heappop(running)[1]] += 1
+                _, gpc, sm = heapq.heappop(running)
+                free[gpc][sm] += 1
     return now
 
 
