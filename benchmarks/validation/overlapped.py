@@ -159,8 +159,8 @@ def predict(pair: Pair, slowed: Slowed) -> float:
     first = pair.mode in ("communication first", "both", "dma, 8 fewer")
     what = "products" if not first else "copies" if by_dma else "collective"
     later = WorkloadKernel(
-        "later", (1, 1, 1), (1, 1, 1), duration=LATER_US[f"{what} first"], registers=0, shared_bytes=0,
-        stream=0 if first else 1,
+        "later", (1, 1, 1), (1, 1, 1), duration=LATER_US[f"{what} first"],
+        registers=0, shared_bytes=0, stream=0 if first else 1,
     )  # fmt: skip
     chain = [replace(gemm, name=f"gemm {i}") for i in range(pair.kernels)]
     kernels = [talk, later, *chain] if first else [later, chain[0], talk, *chain[1:]]

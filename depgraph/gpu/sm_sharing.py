@@ -149,6 +149,11 @@ class SmSharing(NamedTuple):
             cluster_start=self.cluster_start * microsecond, carve_outs=carve_outs,
         )  # fmt: skip
 
+    @property
+    def parts(self) -> int:
+        """How many parts of an SM blocks keep busy."""
+        return 1 if self.part is None else 2
+
     def full_time(self, work: NDArray[np.float64]) -> float:
         """Return what `work`, what each operation takes at a rate of 1, takes on one SM, all full.
 

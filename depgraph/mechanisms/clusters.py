@@ -42,8 +42,8 @@ class Clusters(Numbered):
     least_architecture = 90
     source = (
         "CUDA C++ programming guide, thread block clusters (compute capability 9.0): 8 blocks at "
-        "most on every GPU, 16 where a kernel asks for a non-portable size; an SM each: measured on "
-        "an H200; GPCs as a GPU's model states them, else of up to 18 SMs"
+        "most on every GPU, 16 where a kernel asks for a non-portable size; an SM each as measured "
+        "on an H200; GPCs as a GPU's model states them, else of up to 18 SMs"
     )
     costs = (LAUNCH,)
 

@@ -95,7 +95,8 @@ def contended_bound(scenario: Scenario) -> float:
     path = scenario.bound_graph.longest_path(time_alone(scenario))
     if sharing is None or math.isinf(scenario.sms):
         return path
-    work = np.bincount(scenario.graph.operation_of_block, scenario.durations, len(sharing.load))
+    work = np.zeros(len(sharing.load))
+    np.add.at(work, scenario.graph.operation_of_block, scenario.durations)
     full = sharing.full_time(work) / scenario.sms
     return max(path, full / _HARDWARE_MARGIN, scenario.memory)
 

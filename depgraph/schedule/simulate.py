@@ -252,9 +252,7 @@ def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
     return np.cumsum([0, *sizes], dtype=np.int64)
 
 
-def _check_clusters(
-    cluster: NDArray[np.int64], largest: int, graph: BlockGraph
-) -> None:
+def _check_clusters(cluster: NDArray[np.int64], largest: int, graph: BlockGraph) -> None:
     """Raise `NotApplicableError` if a cluster has more blocks than the largest GPC has SMs."""
     for k in np.flatnonzero(cluster > largest):
         raise NotApplicableError(

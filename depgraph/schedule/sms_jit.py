@@ -57,13 +57,13 @@ SM = np.dtype(
         ("residents", np.int64),  # blocks
         ("carve_out", np.int64),
         ("cluster", np.int64),  # the last one that got a block here, counted from 1
-        # Of computation, that run: if any, the SM runs at their side's rate.
+        # Blocks of computation that run: while there are any, the SM has the rate of that side.
         ("computing", np.int64),
     ],
     align=True,
 )
 
-# The blocks that run and keep one part of an SM busy; SM `i` has the parts `2 * i` and `2 * i + 1`.
+# The blocks that run and keep one part of an SM busy; of two, SM `i` has `2 * i` and `2 * i + 1`.
 PART = np.dtype(
     [
         ("n_ends", np.int64),  # ends and triggers that are to come
@@ -414,7 +414,7 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
         most *= 1 + int((operations["trigger"] < 1).any())
     else:
         operations["preamble"] = 0.0
-    n_parts = 2 * sms
+    n_parts = sms if sharing is None else sms * sharing.parts
     leaves = 1 << (n_parts - 1).bit_length()
     return Sharing(
         sms=room.sms,
@@ -444,7 +444,7 @@ def next_on_sms(run, sharing, operations, blocks):
         if own.n_ends == 0:
             own.held = 0.0  # no rounding is carried on
         if run.has_sides:
-            _count(run, sharing, operation.side, part // 2, -_ONE)
+            _count(run, sharing, operation.side, part // run.parts, -_ONE)
     _renew(run, sharing, part)
     return code
 
@@ -453,11 +453,11 @@ def next_on_sms(run, sharing, operations, blocks):
 def _slowed(run, sharing, part):
     """Return how many times as long a running block of a part takes by now."""
     held = sharing.parts[part].held
-    if run.has_parts:
+    if run.parts > 1:
         held += run.across * sharing.parts[part ^ 1].held
     times = 1.0 + run.slowdown * held
     if run.has_sides:
-        side = 0 if sharing.sms[part // 2].computing > 0 else 1
+        side = 0 if sharing.sms[part // run.parts].computing > 0 else 1
         if sharing.sides[1 - side].active > 0:
             times *= 1.0 + sharing.sides[side].beside
     return times
@@ -484,7 +484,7 @@ def _count(run, sharing, side, sm, change):
 def _advance(run, sharing, part):
     """Let time pass on an SM, one of whose parts this is."""
     _advance_part(run, sharing, part)
-    if run.has_parts:
+    if run.parts > 1:
         _advance_part(run, sharing, part ^ 1)
 
 
@@ -501,7 +501,7 @@ def _advance_part(run, sharing, part):
 def _renew(run, sharing, part):
     """Say when the first blocks of an SM end if nothing changes there."""
     _renew_part(run, sharing, part)
-    if run.has_parts:
+    if run.parts > 1:
         _renew_part(run, sharing, part ^ 1)
 
 
@@ -525,7 +525,7 @@ def _renew_part(run, sharing, part):
 def prepare_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block that waits in its place do what it can before, beside others."""
     operation = operations[blocks.operation[block]]
-    part = 2 * np.int64(blocks.sm[block]) + operation.part
+    part = run.parts * np.int64(blocks.sm[block]) + operation.part
     _join(run, sharing, operation, part)
     blocks.state[block] = PREPARING
     blocks.done[block] = min(operation.preamble, blocks.duration[block])
@@ -537,7 +537,7 @@ def prepare_on_shared_sm(run, sharing, operations, blocks, block):
 def start_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     operation = operations[blocks.operation[block]]
-    part = 2 * np.int64(blocks.sm[block]) + operation.part
+    part = run.parts * np.int64(blocks.sm[block]) + operation.part
     _join(run, sharing, operation, part)
     done = blocks.done[block]
     if operation.preamble == 0:
@@ -557,7 +557,7 @@ def _join(run, sharing, operation, part):
     """Add a block that begins to run to the load of its SM."""
     _advance(run, sharing, part)
     if run.has_sides:
-        _count(run, sharing, operation.side, part // 2, _ONE)
+        _count(run, sharing, operation.side, part // run.parts, _ONE)
     sharing.parts[part].held += operation.load
 
 

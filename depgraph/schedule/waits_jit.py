@@ -53,7 +53,7 @@ RUN = np.dtype(
         ("shared_capacity", np.int64),  # of an SM at its largest carve-out
         ("has_sides", np.bool_),  # whether computation and communication slow each other
         ("slowdown", np.float64),  # blocks of an SM run at 1 / (1 + slowdown * load)
-        ("has_parts", np.bool_),  # whether blocks keep different parts of an SM busy
+        ("parts", np.int64),  # of an SM that blocks keep busy, one or two
         ("across", np.float64),  # how much of the load of one part counts for the other
         ("first_child", np.int64),  # operations from this on are child kernels
         ("take_back", np.float64),  # time that taking back a block takes; 0: none
@@ -67,7 +67,7 @@ RUN = np.dtype(
         ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
         ("spared_for", np.float64),  # time for which they do, once they are placed
         ("spared_until", np.float64),
-        ("spares", np.bool_),  # whether they wait for room, and leave others only those SMs
+        ("spares", np.bool_),  # whether others have these SMs alone, as such clusters wait for room
         # Operations
         ("entered", np.int64),  # or entering
         ("is_entering", np.bool_),
@@ -215,7 +215,7 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         shared_capacity=0 if carve_outs is None else placed.capacity[carve_outs.shared],
         has_sides=sharing is not None and sharing.side is not None,
         slowdown=0.0 if sharing is None else sharing.slowdown,
-        has_parts=sharing is not None and sharing.part is not None,
+        parts=1 if sharing is None else sharing.parts,
         across=1.0 if sharing is None else sharing.across,
         has_join_need=rules.join_need is not None,
         has_member_need=rules.member_need is not None,

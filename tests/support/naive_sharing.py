@@ -60,7 +60,8 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
         cuts = sharing.carve_outs
         alike = (need[k] == need[other]).all() and cluster[k] == cluster[other]
         return alike and (
-            cuts is None or (cuts.least[k], cuts.chosen[k]) == (cuts.least[other], cuts.chosen[other])
+            cuts is None
+            or (cuts.least[k], cuts.chosen[k]) == (cuts.least[other], cuts.chosen[other])
         )
 
     def over(kernels, times):
@@ -98,7 +99,8 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     while True:
         waits = False  # for SMs to be taken back from the last one
         others_left = min(next_ends(), default=(np.inf,))[0] <= left_until
-        while not (is_refilled and now <= left_until and others_left):
+        may_fill = not (is_refilled and now <= left_until and others_left)
+        while may_fill:
             ready = [
                 b for b in unplaced
                 if over(waits_for[kernel[b]], end if ahead is None else start)
