@@ -88,11 +88,11 @@ def rooted(name: str) -> list[Row]:
 
 def _between_empty_kernels(program: MeasuredProgram, empty: float, time: float) -> MeasuredProgram:
     """Return a program of one root and one leaf; `time` is what its graph took."""
-    # Each stream was forked from the one of the first kernel, which so has an edge to the first
-    # kernel of each, whatever else that one waits for.
+    # Each stream was forked from the one of the first kernel and of the last one, so that the
+    # first kernel has an edge to the first of each and to the last, whatever else these wait for.
     n, stream = len(program.kernels), program.streams_captured
     inner = {source for source, _ in program.edges}
-    edges = [(0, stream.index(one) + 1) for one in dict.fromkeys(stream)]
+    edges = [(0, n + 1), *((0, stream.index(one) + 1) for one in dict.fromkeys(stream))]
     edges += [(source + 1, target + 1) for source, target in program.edges]
     edges += [(i + 1, n + 1) for i in range(n) if i not in inner]
     last = 2 + max(kernel.operation for kernel in program.kernels)
