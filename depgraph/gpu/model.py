@@ -157,7 +157,7 @@ _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
     "contention_rows", "contention_across", "block_spread", "kernel_lead_us", "blocks_per_us",
-    "cluster_start_us", "refill_us",
+    "cluster_start_us", "fill_us",
     "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_wide_us",
     "graph_root_us", "graph_second_us", "graph_leaf_us", "graph_issue_us", "graph_launch_us",
     "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
@@ -223,7 +223,7 @@ class Gpu:
     blocks_per_us: Rate | None = None  # that the GPU takes back from SMs
     # After the first cluster, how long other blocks go where none can stand.
     cluster_start_us: Rate | None = None
-    refill_us: Moment | None = None  # in which SMs that a kernel leaves are filled together
+    fill_us: Moment | None = None  # for each further block that an empty SM takes at once
     errors: Errors = ()  # of predictions with these constants, by family of programs
     sources: Sources = field(default=(), repr=False, compare=False)
 

@@ -125,10 +125,10 @@ class SmSharing(NamedTuple):
     full_load: float = _FULL_LOAD  # the most that an SM can hold
     # In microseconds, of contended scenarios in the unit of the durations: what it takes the GPU to
     # take a block back, how long after the first large cluster of a kernel blocks of others go
-    # where none of these can stand, and in what time SMs that a kernel leaves are filled together.
+    # where none of these can stand, and what it takes an empty SM for each further block.
     take_back: float = 0.0
     cluster_start: float = 0.0
-    refill: float = 0.0
+    fill: float = 0.0
     part: NDArray[np.int64] | None = None  # [n_operations] 0 or 1; None where all keep one busy
     across: float = 1.0
 
@@ -145,7 +145,7 @@ class SmSharing(NamedTuple):
             at_once = blocks * take_back > _ALL_AT_ONCE * (times - lead)
             carve_outs = carve_outs.without(at_once)
         return self._replace(
-            lead=lead, take_back=take_back, refill=self.refill * microsecond,
+            lead=lead, take_back=take_back, fill=self.fill * microsecond,
             cluster_start=self.cluster_start * microsecond, carve_outs=carve_outs,
         )  # fmt: skip
 
@@ -210,7 +210,7 @@ def sm_sharing(
         spread=calibrated.block_spread or 0.0,
         lead=calibrated.kernel_lead_us or 0.0,
         take_back=1 / calibrated.blocks_per_us if calibrated.blocks_per_us else 0.0,
-        refill=calibrated.refill_us or 0.0,
+        fill=calibrated.fill_us or 0.0,
         cluster_start=calibrated.cluster_start_us or 0.0,
         carve_outs=_carve_outs(resources) if carve_outs else None,
         full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),

@@ -145,7 +145,8 @@ LAUNCHED = np.int64(5)  # an instruction: its launches are through
 QUEUED = np.int64(6)  # a child kernel comes to its hardware queue
 KNOWN = np.int64(7)  # a child kernel has ended, and its parent knows
 PREPARED = np.int64(8)  # a block has done what it can before it waits in its place
-TAKEN_BACK = np.int64(9)  # blocks may go out that waited for others to be taken back, or out
+TAKEN_BACK = np.int64(9)  # blocks may go out that waited for others to be taken back
+FILLED = np.int64(10)  # blocks may go out that waited for others to go out
 
 _BITS = np.int64(40)  # of a number
 _LAST = np.int64((1 << 40) - 1)

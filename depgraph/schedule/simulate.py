@@ -84,7 +84,7 @@ def run_rules(
         room,
         on_sms,
         launches,
-        Events.at_most(1 + n_launches + 2 * (graph.n_blocks + graph.n_operations)),
+        Events.at_most(2 + n_launches + 2 * (graph.n_blocks + graph.n_operations)),
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
     stuck = np.flatnonzero(end[: program.n_blocks] < 0)

@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.schedule.events_jit import (
     ENDED,
     ENTERED,
+    FILLED,
     OPENED,
     PREPARED,
     TAKEN_BACK,
@@ -130,9 +131,16 @@ def event_schedule(
             if run.opening >= 0:
                 open_operations(run, operations, blocks, events)
             _queue_ready(run, operations, blocks, stages, room, waiting)
-            if not run.is_refilled or max(run.now, sharing.next[1]) > run.left_until:
+            if run.now >= run.filled_at:
                 _place(run, operations, gates, blocks, room, waiting, sharing, launches, events)
+            elif not run.is_filling:
+                run.is_filling = True
+                add_event(run, events, run.filled_at, FILLED, _NONE)
             is_settled = run.opening < 0
+            if is_settled:
+                run.filled_at = max(run.filled_at, run.now + run.fill * run.most_filled)
+                run.most_filled = 0
+                run.n_passes += 1
             is_timed = False
             continue
         # Blocks are placed after each single end: two that end at once free two SMs in turn.
@@ -151,10 +159,6 @@ def event_schedule(
             blocks.end[number] = run.now
             sm = np.int64(blocks.sm[number])
             take(run, room, sm, operations[blocks.operation[number]].room_class, _NOBODY)
-            is_drained = operations[blocks.operation[number]].unplaced == 0
-            if run.refill > 0 and is_drained and run.now > run.left_until:
-                run.left_until = run.now + run.refill
-                run.is_refilled = False
             if run.stages_ahead > 0:
                 end_in_stage(run, stages, blocks, number)
             wake(run, waits, operations, blocks, number)
@@ -171,6 +175,8 @@ def event_schedule(
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
         elif kind == TAKEN_BACK:
             run.is_taking_back = False
+        elif kind == FILLED:
+            run.is_filling = False
         elif kind == PREPARED:
             blocks.state[number] = PLACED
             release(run, operations[blocks.operation[number]], blocks, number)
@@ -245,11 +251,11 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
                 sm = roomiest_spared(run, room, c)
             if sm < 0:
                 sm = roomiest(room.tree, room.need, c)
+            _fill(run, room, sm)
             take(run, room, sm, c, np.int64(1))
             blocks.start[block] = run.now
             blocks.sm[block] = sm
             blocks.state[block] = PLACED
-            run.is_refilled = True
             operation = operations[k]
             is_first = operation.unplaced == operation.end_block - operation.first_block
             if is_first and is_sparing(run, own):
@@ -262,6 +268,18 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
                 fire_gates(run, operations, gates, blocks, k, _ALL_PLACED)
                 if launches is not None and k >= run.first_child:
                     leave_queue(run, launches, operations, blocks, waiting, k)
+
+
+@compiled_within
+def _fill(run, room, sm):
+    """Count the further blocks that an SM takes at once which was empty."""
+    own = room.sms[sm]
+    if own.residents == 0:
+        own.filling = run.n_passes
+        own.filled = 0
+    elif own.filling == run.n_passes:
+        own.filled += 1
+        run.most_filled = max(run.most_filled, own.filled)
 
 
 @compiled_within

@@ -56,6 +56,8 @@ SM = np.dtype(
     [
         ("residents", np.int64),  # blocks
         ("carve_out", np.int64),
+        ("filling", np.int64),  # in which pass it last got a block when it was empty
+        ("filled", np.int64),  # further blocks that it got then
         ("cluster", np.int64),  # the last one that got a block here, counted from 1
         # Blocks of computation that run: while there are any, the SM has the rate of that side.
         ("computing", np.int64),

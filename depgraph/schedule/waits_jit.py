@@ -60,10 +60,12 @@ RUN = np.dtype(
         ("taken_back", np.float64),  # no sooner are SMs empty that `last_placed` took
         ("last_placed", np.int64),  # the operation of the last block that was placed
         ("is_taking_back", np.bool_),  # whether others wait for that
-        # SMs that a kernel leaves in so short a time are filled together, but for the first.
-        ("refill", np.float64),
-        ("left_until", np.float64),
-        ("is_refilled", np.bool_),  # whether something was placed since they began to be left
+        # Time for each further block that an SM takes at once which was empty: none go out then.
+        ("fill", np.float64),
+        ("filled_at", np.float64),
+        ("is_filling", np.bool_),  # whether others wait for that
+        ("most_filled", np.int64),  # such blocks of an SM that go out now
+        ("n_passes", np.int64),  # how often blocks have gone out
         ("sparing", np.int64),  # clusters of so many blocks leave SMs to others; 0: none do
         ("spared_for", np.float64),  # time for which they do, once they are placed
         ("spared_until", np.float64),
@@ -201,9 +203,7 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         spared_until=-1.0,
         take_back=0.0 if sharing is None else sharing.take_back,
         last_placed=-1,
-        refill=0.0 if sharing is None or carve_outs is None else sharing.refill,
-        left_until=-1.0,
-        is_refilled=True,
+        fill=0.0 if sharing is None or carve_outs is None else sharing.fill,
         turns=rules.turns[0],
         turn_length=rules.turns[1],
         strict=rules.strict,

@@ -23,7 +23,7 @@ from depgraph.samples.validation.programs import build
 Call = Callable[[], object]
 
 SOURCE = """
-extern "C" __global__ void %s spy(int *sm, long long *start, int cycles) {
+extern "C" __global__ void %s spy(int *sm, long long *start, int cycles, int step) {
     if (threadIdx.x == 0) {
         unsigned own;
         long long now;
@@ -32,8 +32,9 @@ extern "C" __global__ void %s spy(int *sm, long long *start, int cycles) {
         sm[blockIdx.x] = (int)own;
         start[blockIdx.x] = now;
     }
-    long long begin = clock64();
-    while (clock64() - begin < cycles) {}
+    // The last to end are next to none of each other.
+    long long begin = clock64(), work = cycles + (long long)step * (blockIdx.x * 53 %% gridDim.x);
+    while (clock64() - begin < work) {}
 }
 """
 CYCLES = 1700  # of a microsecond
@@ -49,6 +50,11 @@ SECOND = (
     (96, 384, LARGEST, 5, 4), (96, 384, LARGEST, 5, 8), (96, 384, 0, 5, 8),
 )  # fmt: skip
 THIRD = ((132, 64, 0, 5), (147, 64, 6528, 5))
+# Blocks, threads, bytes of shared memory; ns between the ends of neighbours.
+LEFT_BY = ((132, 1024, 0), (132, 1024, 16384))
+TAKEN_BY = ((48, 64, 6144), (100, 64, 6144), (147, 64, 6528), (64, 128, 20480), (96, 128, 47104))
+APART = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+SHOWN = 6
 REAL = (
     "relu:300000", "norm:768x768", "add:3000000", "gather:8192x384", "gather:16384x512",
     "softmax:1536x1024", "transpose:1536x1024", "sum:2048x1536", "cumsum:192x3072",
@@ -61,7 +67,9 @@ class Spy:
 
     kernels: dict[int, Any] = {}  # noqa: RUF012 - compiled once for each size of clusters
 
-    def __init__(self, blocks: int, threads: int, shared: int, us: float, cluster: int = 1) -> None:
+    def __init__(
+        self, blocks: int, threads: int, shared: int, us: float, cluster: int = 1, apart: float = 0
+    ) -> None:
         if cluster not in self.kernels:
             clusters = f"__cluster_dims__({cluster}, 1, 1)" if cluster > 1 else ""
             self.kernels[cluster] = torch.cuda._compile_kernel(SOURCE % clusters, "spy")
@@ -71,11 +79,11 @@ class Spy:
         self.sm = torch.zeros(blocks, dtype=torch.int32, device="cuda")
         self.start = torch.zeros(blocks, dtype=torch.int64, device="cuda")
         self.launch = {"grid": (blocks, 1, 1), "block": (threads, 1, 1), "shared_mem": shared}
-        self.cycles = int(us * CYCLES)
+        self.cycles, self.step = int(us * CYCLES), int(apart * CYCLES / 1000)
 
     def __call__(self) -> None:
         """Launch it on the current stream."""
-        self.kernel(args=[self.sm, self.start, self.cycles], **self.launch)
+        self.kernel(args=[self.sm, self.start, self.cycles, self.step], **self.launch)
 
     def seen(self, since: int) -> list[float]:
         """Return how many SMs, the most blocks on one, and us to the first and the last start."""
@@ -154,6 +162,16 @@ def measure() -> Iterator[dict[str, object]]:
     for running, second, third in product(RUNNING, SECOND, THIRD):
         row = waiting(Spy(*running), Spy(*second), Spy(*third))
         yield {"what": "waiting", "kernels": [running, second, third], **row}
+    for left_by, taken_by, apart in product(LEFT_BY, TAKEN_BY, APART):
+        second = Spy(*taken_by, 10)
+        row = beside(Spy(*left_by, 8, apart=apart), second)
+        most = sorted(Counter(second.sm.tolist()).values(), reverse=True)[:SHOWN]
+        yield {
+            "what": "gradual",
+            "kernels": [left_by, taken_by],
+            "apart": apart,
+            "most": most,
+        } | row
     for blocks in (1, 132, 528, 1056, 2112):
         row = beside(Spy(blocks, 64, 0, 3), Spy(132, 64, 0, 3))
         yield {"what": "siblings", "blocks": blocks, **row}

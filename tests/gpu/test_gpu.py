@@ -32,7 +32,7 @@ NUMBERS = {entry.name for entry in fields(Gpu)} - {
 }  # fmt: skip
 MEASURED = (
     "gpc_sms", "launch_", "device_", "graph_", "stream_", "contention", "block_spread",
-    "kernel_lead_us", "blocks_per_us", "cluster_start_us", "refill_us",
+    "kernel_lead_us", "blocks_per_us", "cluster_start_us", "fill_us",
 )  # fmt: skip
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024

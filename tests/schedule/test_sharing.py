@@ -14,8 +14,9 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
 from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
-from depgraph.graph.block_graph import dependent_operations
+from depgraph.gpu.sm_resources import sm_resources
+from depgraph.gpu.sm_sharing import CarveOuts, SmSharing, sm_sharing
+from depgraph.graph.block_graph import Resources, dependent_operations
 from depgraph.samples import sample_path
 from depgraph.scenario.contention import run_contended
 from depgraph.schedule.policy import (
@@ -71,7 +72,7 @@ def sharings(draw, program):
     return SmSharing(
         slowdown, load, 0.0, 0.0, carve_outs, side, beside,
         take_back=draw(st.sampled_from([0.0, 0.0711, 0.913])),
-        refill=draw(st.sampled_from([0.0, 0.317])), part=part, across=across,
+        fill=draw(st.sampled_from([0.0, 0.0517, 0.317])), part=part, across=across,
         cluster_start=draw(st.sampled_from([0.0, 1.117])),
     )  # fmt: skip
 
@@ -192,17 +193,41 @@ def test_blocks_of_another_kernel_wait_until_those_before_are_taken_back(least, 
     assert found.start.tolist() == [0, 0, 0, start, start]
 
 
-@pytest.mark.parametrize(
-    ("refill", "blocks"), [(0.0, [3, 3]), (0.1, [3, 1, 1, 1])], ids=["in turn", "together"]
-)
-def test_sms_that_a_kernel_leaves_at_once_are_filled_evenly_but_for_the_first(refill, blocks):
+@pytest.mark.parametrize(("fill", "blocks"), [(0.0, [3, 3]), (0.1, [3, 1, 1, 1])])
+def test_while_an_sm_takes_further_blocks_others_fall_empty_that_share_the_rest(fill, blocks):
     """Six blocks, of which an SM holds three, wait for four SMs of another carve-out."""
     graph = graph_of([4, 6], [])
     resources = resources_of([1, 1, 1, 6], [[0, 0, 0, 1], [0, 0, 0, 2]])
     cuts = CarveOuts(3, np.array([1, 6]), np.array([1, 6]))
-    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cuts, refill=refill)
+    sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, cuts, fill=fill)
     found = run(graph, np.full(10, 2.0), resources, 4, sharing)
     assert sorted(np.unique_counts(found.sm[4:]).counts.tolist(), reverse=True) == blocks
+
+
+def test_blocks_go_to_sms_that_fall_empty_one_by_one_as_was_measured():
+    """samples/validation/placement.py on an H200, ends of blocks 0 to 256 ns apart.
+
+    To 15 % or two as many SMs get some in 81 of 100 settings, in 46 if all went to the first ones.
+    """
+    with lzma.open(sample_path("validation/measured/h200-placement.jsonl.xz"), "rt") as lines:
+        rows = [row for row in map(json.loads, lines) if row["what"] == "gradual"]
+    gpu = load_gpu("H200")
+    as_measured = 0
+    for row in rows:
+        (n, threads, shared), (more, *other) = row["kernels"]
+        sizes = [np.array(pair) for pair in zip((threads, shared), other, strict=True)]
+        graph = graph_of([n, more], [])
+        taken = Resources(sizes[0], np.full(2, 16), sizes[1], np.zeros(2, np.int64), 90)
+        resources = sm_resources(replace(graph, resources=taken), gpu)
+        sharing = sm_sharing(resources, carve_outs=True)
+        sharing = sharing._replace(slowdown=0.0, lead=0.0, take_back=0.0)
+        work = np.append(7 + row["apart"] / 1000 * (np.arange(n) * 53 % n), np.full(more, 9.0))
+        rules = Rules(joins=IGNORED, launch=np.array([0.0, 0.2]), first_come=True)
+        found = run_rules("gradual", rules, graph, work, resources, gpu.sms, sharing=sharing)
+        seen, sms = row["second"][0], len(set(found.sm[n:].tolist()))
+        as_measured += abs(sms - seen) <= max(2, 0.15 * seen)
+    assert len(rows) == 100
+    assert as_measured >= 75
 
 
 def test_kernels_that_keep_other_parts_of_an_sm_busy_slow_each_other_less():
@@ -364,8 +389,8 @@ def test_what_comes_behind_a_kernel_that_waits_starts_before_it_where_it_was_mea
         rules = Rules(launch=np.array([0.0, 2.7, 4.7]), cluster=np.array(clusters))
         found = run_contended("waiting", rules, scenario)
         start, _ = found.of_operations(scenario.graph.first_block)
-        assert (start[2] < start[1]) == (row["third"][2] < row["second"][2])
-        if start[2] < start[1]:
+        assert (start[2] < start[1] - 1) == (row["third"][2] < row["second"][2] - 1)
+        if start[2] < start[1] - 1:
             third = found.sm[scenario.graph.first_block[2] :]
             assert len(set(third.tolist())) == row["third"][0] == 8
             overtaken.append(clusters[1])

@@ -26,7 +26,7 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     unplaced = list(range(len(durations)))
     now = taken_back = 0.0  # no sooner are SMs empty that the last kernel placed took
     last = None  # that kernel
-    left_until, is_refilled = -1.0, True  # SMs that a kernel leaves by then are filled together
+    filled_at = 0.0  # no sooner do more blocks go out, after several to an SM that was empty
     cluster = np.ones(len(first), int) if cluster is None else cluster
     gpcs = gpcs_of(resources.gpu, sms)
     large = cluster[cluster > min(map(len, gpcs))] if sharing.cluster_start else []
@@ -98,9 +98,9 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
 
     while True:
         waits = False  # for SMs to be taken back from the last one
-        others_left = min(next_ends(), default=(np.inf,))[0] <= left_until
-        may_fill = not (is_refilled and now <= left_until and others_left)
-        while may_fill:
+        further = {}  # SMs that were empty: blocks that they get at once, but for the first
+        is_filling = now < filled_at
+        while not is_filling:
             ready = [
                 b for b in unplaced
                 if over(waits_for[kernel[b]], end if ahead is None else start)
@@ -134,17 +134,21 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
                     among.remove(sm)
                 if carve_out[sm] is None and sharing.carve_outs is not None:
                     carve_out[sm] = sharing.carve_outs.chosen[k]
+                if sm in further or not running[sm]:
+                    further[sm] = further.get(sm, -1) + 1
                 free[sm] = free[sm] - need[k]
                 running[sm][mate] = durations[mate]
                 start[mate], sm_of[mate] = now, sm
                 unplaced.remove(mate)
-            is_refilled = True
+        if sharing.carve_outs is not None:
+            filled_at = max(filled_at, now + sharing.fill * max(further.values(), default=0))
         ends = next_ends()
-        if not ends and not waits:
+        if not ends and not waits and not is_filling:
             return start, end, sm_of
         then, sm, block = min(ends, default=(np.inf, None, None))
-        if waits and taken_back <= then:
-            then, block = taken_back, None
+        for until, counts in ((taken_back, waits), (filled_at, is_filling)):
+            if counts and until <= then:
+                then, block = until, None
         for other in range(sms):
             at_work = left_to_do(other)
             running[other] = {
@@ -158,14 +162,6 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
             running[sm][block] = paused[block]
             continue
         end[block] = now
-        is_drained = not {kernel[other] for other in unplaced} & {kernel[block]}
-        if (
-            sharing.refill > 0
-            and sharing.carve_outs is not None
-            and is_drained
-            and now > left_until
-        ):
-            left_until, is_refilled = now + sharing.refill, False
         del running[sm][block]
         free[sm] = free[sm] + need[kernel[block]]
         if not running[sm]:
