@@ -55,7 +55,7 @@ _MEANINGS = {
     "kernel_lead_us": "part of a kernel's time that holds no SM",
     "blocks_per_us": "blocks that the GPU takes back",
     "cluster_start_us": "for which large clusters keep others to the SMs where none can stand",
-    "refill_us": "in which SMs that a kernel leaves are filled together",
+    "fill_us": "for each further block that an empty SM takes at once",
     "graph_node_us": "CUDA graph, a node",
     "graph_path_us": "on a path",
     "graph_path_share": "part of a kernel's time that this is at most",
