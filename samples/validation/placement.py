@@ -163,9 +163,9 @@ def measure() -> Iterator[dict[str, object]]:
         row = waiting(Spy(*running), Spy(*second), Spy(*third))
         yield {"what": "waiting", "kernels": [running, second, third], **row}
     for left_by, taken_by, apart in product(LEFT_BY, TAKEN_BY, APART):
-        second = Spy(*taken_by, 10)
-        row = beside(Spy(*left_by, 8, apart=apart), second)
-        most = sorted(Counter(second.sm.tolist()).values(), reverse=True)[:SHOWN]
+        taker = Spy(*taken_by, 10)
+        row = beside(Spy(*left_by, 8, apart=apart), taker)
+        most = sorted(Counter(taker.sm.tolist()).values(), reverse=True)[:SHOWN]
         yield {
             "what": "gradual",
             "kernels": [left_by, taken_by],
