@@ -1,5 +1,6 @@
 """How blocks on one SM slow each other, which cannot share one, and which stand together."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -159,25 +160,16 @@ class SmSharing(NamedTuple):
 
         Where it keeps two parts of the SM busy, they share it so that both end at one time.
         """
-        loads = np.bincount(np.zeros(len(work), np.int64) if self.part is None else self.part,
-                            work * self.load, minlength=2)  # fmt: skip
-        first, second = loads.tolist()
-        felt, across = self.slowdown * self.full_load, self.across
-        share = 1.0
-        if second:
-            # Shares p and q = 1 - p of the load: first / second = p (1 + felt (q + across p)) /
-            # (q (1 + felt (p + across q))), the throughputs of both parts.
-            roots = np.roots([
-                felt * (across - 1) * (second - first),
-                second * (1 + felt) + first * (1 - felt + 2 * felt * across),
-                -first * (1 + felt * across),
-            ]).real  # fmt: skip
-            share = float(np.clip(roots[np.argmin(abs(roots - 0.5))], 0.0, 1.0))
-        times = [
-            load * (1 + felt * (own + across * (1 - own))) / (self.full_load * own)
-            for load, own in ((first, share), (second, 1 - share)) if load
-        ]  # fmt: skip
-        return max(times, default=0.0)
+        part = np.zeros(len(work), np.int64) if self.part is None else self.part
+        less, more = map(float, np.sort(np.bincount(part, work * self.load, minlength=2)))
+        full, across = self.slowdown * self.full_load, self.across
+        # Shares p and q = 1 - p of the load: less / more = p (1 + full (q + across p)) /
+        # (q (1 + full (p + across q))), which are the throughputs of both parts.
+        a = full * (across - 1) * (more - less)
+        b = more * (1 + full) + less * (1 - full + 2 * full * across)
+        c = less * (1 + full * across)
+        share = 2 * c / (b + math.sqrt(b * b + 4 * a * c)) if less else 0.0
+        return more * (1 + full * (1 - share + across * share)) / (self.full_load * (1 - share))
 
 
 def sm_sharing(

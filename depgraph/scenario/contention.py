@@ -49,6 +49,7 @@ def work_of_blocks(
     fall free is spread as evenly as that kernel was.
     """
     durations, sms = timing.values, sms or on.gpu.sms
+    sharing = sharing._replace(fill=sharing.fill * microsecond)
     alone = kernel_makespans(graph, durations, on.occupancy * sms)
     most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
     lead = np.minimum(sharing.lead * microsecond, most) * (graph.kernel >= 0)

@@ -182,8 +182,8 @@ class Rules:
     window: int = 0  # operations known at a time; 0 for any number
     in_order: bool = False  # whether the window moves on only past its oldest operation
     order: NDArray[np.int64] | None = None  # blocks by priority; default program order
-    # Whether blocks of operations that open sooner are placed before those of others, as in the
-    # hardware, whatever the order.
+    # Whether blocks of operations that open sooner are placed before those of others, whatever the
+    # order.
     first_come: bool = False
     # Whether a block that fits nowhere holds up those behind it, as in the hardware.
     strict: bool = True

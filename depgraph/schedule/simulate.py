@@ -192,15 +192,12 @@ def where_placed(
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
         sharing, places = None, None if places is None else places.without_sms()
-        rules = replace(rules, cluster=1)
     longer = np.ones(graph.n_blocks)
     cluster = per(rules.cluster, 1, graph.n_operations, np.int64)
     # A block takes the first empty SM if there is one, so that further ones stay empty.
     size = min(int(sms), max(1, graph.n_blocks))
     if places is not None or (cluster > 1).any():
         size = int(sms)
-    gpcs = _gpcs(resources.gpu, size)
-    _check_clusters(cluster, int(np.diff(gpcs).max()), graph)
     if places is not None:
         need = np.where(places.first[:, None] < size, need, 0)
         if len(capacity) == 1:  # so that each class of blocks has a tree of its own
@@ -208,6 +205,9 @@ def where_placed(
         sharing, times = _on_copy_engines(places, sharing, size)
         longer = times[graph.operation_of_block]
         sharing = _with_sides(places, need, sharing)
+    cluster = np.where(need.any(axis=1), cluster, 1)
+    gpcs = _gpcs(resources.gpu, size)
+    _check_clusters(cluster, int(np.diff(gpcs).max()), graph)
     return Placed(need, capacity, places, sharing, cluster, gpcs, size, longer)
 
 

@@ -236,8 +236,10 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
         own = room.classes[c]
         if not _goes_out(run, operations, blocks, waiting, own, events):
             break
-        gpc = roomiest_gpc(run, room, c) if own.cluster > 1 else _NOBODY
-        run.n_clusters += 1
+        gpc = _NOBODY
+        if own.cluster > 1:
+            gpc = roomiest_gpc(run, room, c)
+            run.n_clusters += 1
         for _ in range(own.cluster):
             rank = pop_rank(waiting.ranks, own.first_rank, own.n_ranks)
             own.n_ranks -= 1
@@ -251,7 +253,8 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
                 sm = roomiest_spared(run, room, c)
             if sm < 0:
                 sm = roomiest(room.tree, room.need, c)
-            _fill(run, room, sm)
+            if own.takes_room:
+                _fill(run, room, sm)
             take(run, room, sm, c, np.int64(1))
             blocks.start[block] = run.now
             blocks.sm[block] = sm

@@ -197,19 +197,21 @@ def roomiest_gpc(run, room, c):
     """
     roomiest, least = _NOWHERE, _ONE
     for gpc in range(len(room.gpcs) - 1):
-        while _sms_with(run, room, c, gpc, least) >= room.classes[c].cluster:
+        while _has_room(run, room, c, gpc, least):
             roomiest = np.int64(gpc)
             least += 1
     return roomiest
 
 
 @compiled_helper
-def _sms_with(run, room, c, gpc, least):
-    """Return how many SMs of a GPC could host at least so many blocks of class `c`."""
+def _has_room(run, room, c, gpc, least):
+    """Tell whether a GPC has SMs for a cluster of class `c`, with room for at least so many."""
     found = np.int64(0)
     for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
         found += _hosts(run, room, sm, c) >= least
-    return found
+        if found == room.classes[c].cluster:
+            return True
+    return False
 
 
 @compiled_helper
@@ -269,12 +271,16 @@ def queue_block(room, waiting, c, rank):
 def next_class(run, room, waiting):
     """Return the class of the block that is placed next; -1 if none can be.
 
-    `run.spares` then tells whether that is only where large clusters find no place.
+    `run.spares` then tells whether that is only where large clusters find no place. Copies and
+    memsets, which need no room, are held up by nothing that does.
     """
-    best, first = np.int64(-1), np.int64(-1)
+    best, first, copy = _NOWHERE, _NOWHERE, _NOWHERE
+    copy_rank = _NO_LIMIT
     best_rank = _NO_LIMIT
     for c in range(len(room.classes)):
         own = room.classes[c]
+        if own.n_ranks > 0 and not own.takes_room and waiting.ranks[own.first_rank] < copy_rank:
+            copy, copy_rank = np.int64(c), np.int64(waiting.ranks[own.first_rank])
         if own.n_ranks == 0 or waiting.ranks[own.first_rank] >= best_rank:
             continue
         if run.has_places and not _link_has_room(room, own):
@@ -286,6 +292,8 @@ def next_class(run, room, waiting):
             best_rank = np.int64(waiting.ranks[own.first_rank])
             best, first = np.int64(c if fits else -1), np.int64(c)
     held = best < 0 <= first and not run.has_places
+    if held and copy >= 0:
+        return copy
     run.spares = held and is_sparing(run, room.classes[first])
     return _next_behind(run, room, waiting, best_rank) if run.spares else best
 
@@ -301,9 +309,7 @@ def _next_behind(run, room, waiting, rank):
         own = room.classes[c]
         if own.n_ranks > 0 and rank < waiting.ranks[own.first_rank] < best_rank:
             best, best_rank = np.int64(c), np.int64(waiting.ranks[own.first_rank])
-    if best < 0 or not room.classes[best].takes_room:
-        return best
-    if room.classes[best].cluster > 1 or roomiest_spared(run, room, best) < 0:
+    if best < 0 or room.classes[best].cluster > 1 or roomiest_spared(run, room, best) < 0:
         return _NOWHERE
     return best
 
@@ -341,7 +347,10 @@ def _fits(run, room, c):
     """
     own = room.classes[c]
     if own.cluster > 1:
-        return roomiest_gpc(run, room, c) >= 0
+        gpc, gpcs = 0, len(room.gpcs) - 1
+        while gpc < gpcs and not _has_room(run, room, c, gpc, _ONE):
+            gpc += 1
+        return gpc < gpcs
     if room.need.shape[1] == 1:
         return room.tree[0, 1] >= room.need[c, 0]
     if own.seen < run.n_changed:

@@ -141,6 +141,23 @@ def test_operations_that_start_in_turn_give_the_schedule_of_the_slow_twin(data):
     assert fast.sm.tolist() == sm
 
 
+def test_what_comes_first_is_placed_first():
+    """The second and third kernel wait for the only SM; the third has waited longer."""
+    graph = graph_of([1, 1, 1], [])
+    for first_come, start in ((False, [0.0, 4.0, 7.0]), (True, [0.0, 7.0, 4.0])):
+        rules = Rules(launch=np.array([0.0, 2.0, 1.0]), first_come=first_come)
+        found = run_rules("come", rules, graph, np.array([4.0, 3.0, 3.0]), shares_of(graph, 1), 1)
+        assert found.start.tolist() == start
+
+
+def test_copies_go_past_what_finds_no_room_and_have_no_clusters():
+    graph = graph_of([1, 1, 2], [])
+    resources = resources_of([1], [[1], [1], [0]])
+    rules = Rules(cluster=np.array([1, 1, 2]))
+    found = run_rules("copy", rules, graph, np.array([4.0, 3.0, 2.0, 2.0]), resources, 1)
+    assert found.start.tolist() == [0.0, 4.0, 0.0, 0.0]
+
+
 def test_what_waits_for_one_operation_starts_in_turn():
     graph = graph_of([1, 1, 1, 1], [])
     gates = Gates.between([0, 0, 0], [3, 1, 2])

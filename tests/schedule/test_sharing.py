@@ -204,6 +204,16 @@ def test_while_an_sm_takes_further_blocks_others_fall_empty_that_share_the_rest(
     assert sorted(np.unique_counts(found.sm[4:]).counts.tolist(), reverse=True) == blocks
 
 
+def test_copies_do_not_count_as_blocks_that_an_sm_takes():
+    graph = graph_of([1, 1, 1], [])
+    resources = resources_of([1, 1, 1, 2], [[0, 0, 0, 2], [0, 0, 0, 0], [0, 0, 0, 2]])
+    cuts = CarveOuts(3, np.full(3, 2), np.full(3, 2))
+    sharing = SmSharing(0.5, np.array([1.0, 0.0, 1.0]), 0.0, 0.0, cuts, fill=0.5)
+    rules = whole_kernels(graph, launch=np.array([0.0, 0.0, 0.1]))
+    found = run_rules("copy", rules, graph, np.ones(3), resources, 2, sharing=sharing)
+    assert found.start.tolist() == [0.0, 0.0, 0.1]
+
+
 def test_blocks_go_to_sms_that_fall_empty_one_by_one_as_was_measured():
     """samples/validation/placement.py on an H200, ends of blocks 0 to 256 ns apart.
 
@@ -360,7 +370,9 @@ def test_an_sm_does_most_when_it_is_full():
     assert sharing.full_time(np.array([16.0])) == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("work", [(10.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.1), (3.0, 7.0)])
+@pytest.mark.parametrize(
+    "work", [(10.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.1), (3.0, 7.0), (10.0, 1e-15)]
+)
 @pytest.mark.parametrize("across", [0.0, 0.5, 1.0])
 def test_a_full_sm_shares_its_parts_so_that_both_end_at_one_time(work, across):
     sharing = SmSharing(0.5, np.ones(2), 0.0, 0.0, part=np.array([0, 1]), across=across)

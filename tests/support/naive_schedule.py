@@ -201,6 +201,8 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 if start[block] is not None or not may_be_placed(block):
                     continue
                 op = op_of[block]
+                if places is None and stuck and need[op].any():
+                    continue
                 if places is not None and (
                     not has_link(op) or any(overlap(op, other) for other in stuck)
                 ):
@@ -211,8 +213,6 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 room = [own[size - 1] if len(own) >= size else -1 for own in room]
                 gpc = list(gpcs[room.index(max(room))] if size > 1 else range(sms))
                 if (max(room) if size > 1 else max(hosts(s, op) for s in gpc)) < 1:
-                    if rules.strict and places is None:
-                        break
                     stuck += [op] * rules.strict
                     continue
                 for mate in range(block, block + size):

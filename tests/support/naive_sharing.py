@@ -134,7 +134,7 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
                     among.remove(sm)
                 if carve_out[sm] is None and sharing.carve_outs is not None:
                     carve_out[sm] = sharing.carve_outs.chosen[k]
-                if sm in further or not running[sm]:
+                if need[k].any() and (sm in further or not running[sm]):
                     further[sm] = further.get(sm, -1) + 1
                 free[sm] = free[sm] - need[k]
                 running[sm][mate] = durations[mate]
