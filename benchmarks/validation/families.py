@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 FILES = {
     "h100_sxm": ("h100", "h100-unseen", "h100-later", "h100-fresh"),
-    "h200": ("h200", "h200-unseen", "h200-later"),
+    "h200": ("h200", "h200-unseen", "h200-later", "h200-fresh"),
 }
 """GPU model to files of programs that were measured on it."""
 
 CHAINS = {"h100_sxm": ("h100-hardware", "h100-pdl"), "h200": ("h200-hardware", "h200-pdl")}
 """GPU model to files of chains that were launched programmatically on it."""
 
+BETWEEN = ", between two empty kernels"
 EXPERTS = ("re-edged graphs", "chains")
 """Families of which mixtures of experts are shown apart."""
 
@@ -41,7 +42,7 @@ def rows(model: str) -> list[Row]:
     """Return all that was measured on a GPU beside what is predicted, of both halves."""
     found = []
     for name in FILES[model]:
-        found += [*measured.graphs(name), *measured.streams(name)]
+        found += [*measured.graphs(name), *measured.rooted(name), *measured.streams(name)]
     for name in CHAINS[model]:
         found += measured.programmatic(name)
     for name in FILES[model]:
@@ -83,19 +84,26 @@ def table() -> str:
         "range",
     )  # fmt: skip
     found = []
-    for model, files in FILES.items():
+    for model in FILES:
         own = [row for row in rows(model) if row.half == 1]
         early = [row for row in own if row.family in EARLY and not row.by_clock]
-        experts = [row for row in own if row.case.startswith("moe-") and row.family in EXPERTS]
-        rooted = [row for name in files for row in measured.rooted(name) if row.half == 1]
+        rooted = [row for row in own if row.is_rooted]
+        families = {row.family for row in rooted}
+        alone = [row for row in own if row.family in families and not row.is_rooted]
+        experts = [
+            row
+            for row in own
+            if row.case.startswith("moe-") and row.family in EXPERTS and not row.is_rooted
+        ]
         found += [
             (e.gpu, e.family, e.programs, f"{e.mean:.2%}", f"{e.nine_of_ten:.1%}",
              f"{e.worst:.1%}", f"{e.direction:.0%}", f"{e.low:.2f} to {e.high:.2f}")
             for e in (
                 *errors(model),
                 *by_family(model, early, ", but for kernels that wait for a clock"),
-                *by_family(model, experts, ", mixtures of experts"),
-                *by_family(model, rooted, ", between two empty kernels"),
+                *by_family(model, experts, ", mixtures of experts, as they are"),
+                *by_family(model, alone, ", as they are"),
+                *by_family(model, rooted, BETWEEN),
             )
         ]  # fmt: skip
     return pages.table(heads, "llrrrrrl", found)
@@ -110,7 +118,7 @@ def as_csv() -> str:
     )
     for model in FILES:
         writer.writerows(
-            [r.source, r.family, r.half, r.case, r.policy]
+            [r.source, r.family, r.half, f"{r.case}{BETWEEN * r.is_rooted}", r.policy]
             + [f"{time:.2f}" for time in (r.serial, r.predicted, r.measured)]
             for r in rows(model)
         )

@@ -29,7 +29,7 @@ from depgraph.scenario.contention import EAGER
 from depgraph.system.text import counted
 from depgraph.timing.program_times import OF_GPU, LaunchChoice, launch_model
 
-LATER = ("h100-fresh",)
+LATER = ("h100-fresh", "h200-fresh")
 """Files of programs that no constant was fitted to, whatever their names."""
 # Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
 _REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}
@@ -80,7 +80,7 @@ def rooted(name: str) -> list[Row]:
         rows.append(
             Row(
                 name, program.name, "cuda-graph", each.program.serial, each.time, each.measured,
-                predict_graph(program, gpu).family, half_of(name, program),
+                predict_graph(program, gpu).family, half_of(name, program), is_rooted=True,
             )
         )  # fmt: skip
     return rows

@@ -22,6 +22,7 @@ class Row:
     family: str = ""  # programs that it is like
     half: int = 1  # 0 where constants may have been fitted to it
     by_clock: bool = False  # whether its kernels only wait for a clock, as no user's do
+    is_rooted: bool = False  # whether its graph was put between two empty kernels
 
     @property
     def error(self) -> float:

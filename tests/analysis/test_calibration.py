@@ -62,7 +62,7 @@ def found():
 @pytest.mark.slow
 @pytest.mark.jit_only
 def test_the_constants_that_made_the_times_are_found_again(found):
-    assert found.gpu.contention == pytest.approx(1.0, rel=0.2)
+    assert found.gpu.contention == pytest.approx(1.0, rel=0.3)
     assert found.gpu.graph_root_us == pytest.approx(PART.graph_root_us, rel=0.25)
     fans, before = of_family("fans", found.errors), of_family("fans", found.before)
     assert fans.mean < 0.03 < before.mean
