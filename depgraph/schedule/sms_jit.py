@@ -304,7 +304,7 @@ def _next_behind(run, room, waiting, rank):
 
     They hold up all SMs but those where none of them can stand.
     """
-    best, best_rank = np.int64(-1), _NO_LIMIT
+    best, best_rank = _NOWHERE, _NO_LIMIT
     for c in range(len(room.classes)):
         own = room.classes[c]
         if own.n_ranks > 0 and rank < waiting.ranks[own.first_rank] < best_rank:

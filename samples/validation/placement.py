@@ -53,8 +53,9 @@ THIRD = ((132, 64, 0, 5), (147, 64, 6528, 5))
 # Blocks, threads, bytes of shared memory; ns between the ends of neighbours.
 LEFT_BY = ((132, 1024, 0), (132, 1024, 16384))
 TAKEN_BY = ((48, 64, 6144), (100, 64, 6144), (147, 64, 6528), (64, 128, 20480), (96, 128, 47104))
+STANDING = (264, 528, 1056, 2112)  # blocks in clusters
 APART = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-SHOWN = 6
+MANY = 21  # replays, which differ
 REAL = (
     "relu:300000", "norm:768x768", "add:3000000", "gather:8192x384", "gather:16384x512",
     "softmax:1536x1024", "transpose:1536x1024", "sum:2048x1536", "cumsum:192x3072",
@@ -162,16 +163,25 @@ def measure() -> Iterator[dict[str, object]]:
     for running, second, third in product(RUNNING, SECOND, THIRD):
         row = waiting(Spy(*running), Spy(*second), Spy(*third))
         yield {"what": "waiting", "kernels": [running, second, third], **row}
+    for cluster, shared, blocks in product((2, 4, 8), (0, 20 << 10), STANDING):
+        spy = Spy(blocks, 128, shared, 5, cluster)
+        spy()
+        torch.cuda.synchronize()
+        on = spy.sm.view(-1, cluster).tolist()
+        yield {
+            "what": "standing", "cluster": cluster, "shared": shared, "blocks": blocks,
+            "sms": len(set(spy.sm.tolist())), "most": max(max(Counter(sm).values()) for sm in on),
+        }  # fmt: skip
     for left_by, taken_by, apart in product(LEFT_BY, TAKEN_BY, APART):
         taker = Spy(*taken_by, 10)
-        row = beside(Spy(*left_by, 8, apart=apart), taker)
-        most = sorted(Counter(taker.sm.tolist()).values(), reverse=True)[:SHOWN]
-        yield {
-            "what": "gradual",
-            "kernels": [left_by, taken_by],
-            "apart": apart,
-            "most": most,
-        } | row
+        empty = build("relu:8x64", []).call
+        graph = capture([empty, Spy(*left_by, 8, apart=apart), taker], [None, 0, 0])
+        sms: list[int] = []
+        for _ in range(MANY):
+            graph.replay()
+            torch.cuda.synchronize()
+            sms.append(len(set(taker.sm.tolist())))
+        yield {"what": "gradual", "kernels": [left_by, taken_by], "apart": apart, "sms": sms}
     for blocks in (1, 132, 528, 1056, 2112):
         row = beside(Spy(blocks, 64, 0, 3), Spy(132, 64, 0, 3))
         yield {"what": "siblings", "blocks": blocks, **row}

@@ -217,12 +217,13 @@ def test_copies_do_not_count_as_blocks_that_an_sm_takes():
 def test_blocks_go_to_sms_that_fall_empty_one_by_one_as_was_measured():
     """samples/validation/placement.py on an H200, ends of blocks 0 to 256 ns apart.
 
-    To 15 % or two as many SMs get some in 81 of 100 settings, in 46 if all went to the first ones.
+    As many SMs get some, to one, as in some of 21 replays in 96 of 100 settings, and as in the
+    median, to 15 % or two, in 76; if all went to the first ones, in 71 and 47.
     """
     with lzma.open(sample_path("validation/measured/h200-placement.jsonl.xz"), "rt") as lines:
         rows = [row for row in map(json.loads, lines) if row["what"] == "gradual"]
     gpu = load_gpu("H200")
-    as_measured = 0
+    seen = close = 0
     for row in rows:
         (n, threads, shared), (more, *other) = row["kernels"]
         sizes = [np.array(pair) for pair in zip((threads, shared), other, strict=True)]
@@ -234,10 +235,12 @@ def test_blocks_go_to_sms_that_fall_empty_one_by_one_as_was_measured():
         work = np.append(7 + row["apart"] / 1000 * (np.arange(n) * 53 % n), np.full(more, 9.0))
         rules = Rules(joins=IGNORED, launch=np.array([0.0, 0.2]), first_come=True)
         found = run_rules("gradual", rules, graph, work, resources, gpu.sms, sharing=sharing)
-        seen, sms = row["second"][0], len(set(found.sm[n:].tolist()))
-        as_measured += abs(sms - seen) <= max(2, 0.15 * seen)
+        sms, median = len(np.unique(found.sm[n:])), np.median(row["sms"])
+        seen += min(row["sms"]) - 1 <= sms <= max(row["sms"]) + 1
+        close += abs(sms - median) <= max(2, 0.15 * median)
     assert len(rows) == 100
-    assert as_measured >= 75
+    assert seen >= 95
+    assert close >= 75
 
 
 def test_kernels_that_keep_other_parts_of_an_sm_busy_slow_each_other_less():
@@ -258,6 +261,24 @@ def test_behind_clusters_that_find_no_room_blocks_start_where_none_can_stand():
     )
     assert found.start[120:].tolist() == [9] * 8 + [2] * 8 + [9] * 4
     assert sorted(found.sm[128:136].tolist()) == list(range(124, 132))
+
+
+def test_each_block_of_a_cluster_takes_an_sm_of_its_own_as_was_measured():
+    """samples/validation/placement.py on an H200: also where an SM has room for many."""
+    with lzma.open(sample_path("validation/measured/h200-placement.jsonl.xz"), "rt") as lines:
+        rows = [row for row in map(json.loads, lines) if row["what"] == "standing"]
+    gpu = load_gpu("H200")
+    for row in rows:
+        graph = graph_of([row["blocks"]], [])
+        taken = (np.full(1, value) for value in (128, 16, row["shared"], 0))
+        resources = sm_resources(replace(graph, resources=Resources(*taken, 90)), gpu)
+        rules = whole_kernels(graph, cluster=row["cluster"])
+        found = run_rules("standing", rules, graph, np.ones(row["blocks"]), resources, gpu.sms)
+        clusters = np.sort(found.sm.reshape(-1, row["cluster"]), axis=1)
+        assert (np.diff(clusters, axis=1) > 0).all()
+        assert row["most"] == 1
+        assert len(np.unique(found.sm)) == row["sms"]
+    assert len(rows) == 24
 
 
 def test_blocks_behind_large_clusters_go_where_none_of_these_can_stand():
