@@ -99,6 +99,7 @@ class ProgrammaticDependentLaunch(Mechanism):
             gates,
             launch=launch,
             trigger=self.trigger or 1.0,
+            first_come=True,
             against=Against.WORK if preamble else Against.BLOCK,
             assumptions=() if preamble else ("blocks need the kernel before from their start",),
         )

@@ -130,6 +130,13 @@ def test_the_gpu_takes_kernels_of_streams_in_turn():
     assert slow.start.tolist() == [7, 8, 13, 14]
 
 
+@pytest.mark.parametrize("name", ["streams", "pdl(1)"])
+def test_blocks_of_what_comes_first_are_placed_first_whatever_its_number(name):
+    # Three kernels of one block, one after another, beside one of three: two slots.
+    program = replace(on_streams([1, 1, 1, 3], [1] * 6, [7, 7, 7, 8]), sms=2)
+    assert makespan(name, program) == 4
+
+
 def test_no_more_than_16_streams_make_a_turn_longer():
     n = 20
     program = on_streams([1] * n, [1] * n, list(range(n)))
