@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FILES = {
     "h100_sxm": ("h100", "h100-unseen", "h100-later", "h100-fresh"),
-    "h200": ("h200", "h200-unseen", "h200-later", "h200-fresh"),
+    "h200": ("h200", "h200-unseen", "h200-later", "h200-fresh", "h200-newest"),
 }
 """GPU model to files of programs that were measured on it."""
 

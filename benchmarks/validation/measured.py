@@ -29,7 +29,7 @@ from depgraph.scenario.contention import EAGER
 from depgraph.system.text import counted
 from depgraph.timing.program_times import OF_GPU, LaunchChoice, launch_model
 
-LATER = ("h100-fresh", "h200-fresh")
+LATER = ("h100-fresh", "h200-fresh", "h200-newest")
 """Files of programs that no constant was fitted to, whatever their names."""
 # Registers of a thread, for each kind of kernels, by nvcc 13.0; h100-pdl states its own.
 _REGISTERS = {"h100-hardware": (8,), "h200-hardware": (8,), "h200-pdl": (14, 16, 23, 58)}

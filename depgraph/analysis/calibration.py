@@ -40,7 +40,7 @@ Errors = tuple[MeasuredErrors, ...]
 
 _SHARING = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
-    "contention_rows", "block_spread", "kernel_lead_us",
+    "contention_norm", "contention_rows", "block_spread", "kernel_lead_us",
 )  # fmt: skip
 # Each constant is fitted to the measured time that tells it; of all, what tells most comes first,
 # so that the others need not make up for it.

@@ -156,8 +156,8 @@ _BRANDS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct")
 _FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "contention_gemm32", "contention_convolution", "contention_attention",
-    "contention_rows", "contention_across", "block_spread", "kernel_lead_us", "blocks_per_us",
-    "cluster_start_us", "fill_us",
+    "contention_norm", "contention_rows", "contention_across", "block_spread", "kernel_lead_us",
+    "blocks_per_us", "cluster_start_us", "fill_us",
     "graph_node_us", "graph_path_us", "graph_path_share", "graph_fork_us", "graph_wide_us",
     "graph_root_us", "graph_second_us", "graph_leaf_us", "graph_issue_us", "graph_launch_us",
     "graph_memory_us", "stream_kernel_us", "stream_turn_us", "stream_event_us",
@@ -216,7 +216,8 @@ class Gpu:
     contention_gemm32: Rate | None = None  # the same of products in FP32 without tensor cores
     contention_convolution: Rate | None = None  # the same of convolutions in FP32
     contention_attention: Rate | None = None  # the same of attention by tiles
-    contention_rows: Rate | None = None  # the same of what reduces, scans or norms rows
+    contention_norm: Rate | None = None  # the same of norms of layers
+    contention_rows: Rate | None = None  # the same of what reduces, scans or norms rows otherwise
     contention_across: Part | None = None  # part of it between attention and other kernels
     block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
     kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM

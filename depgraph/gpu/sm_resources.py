@@ -221,6 +221,17 @@ class SmResources:
         """Return the resources of some operations alone."""
         return replace(self, need=self.need[operations], placed=self.placed[operations])
 
+    @property
+    def warps(self) -> NDArray[np.int64]:
+        """Return the warps of a block of each operation, 0 where they are not known."""
+        if self.names != RESOURCES:
+            return np.zeros(len(self.need), np.int64)
+        most = np.array([self.gpu.max_blocks_per_sm, self.gpu.max_warps_per_sm])
+        warps = self.need[:, 1] * most[1] // self.capacity[1]
+        # Where the occupancy was stated, a block takes a share of all, slots for blocks among them.
+        is_known = self.need[:, 0] * most[0] == self.capacity[0]
+        return np.where(is_known, warps, 0)
+
     def beside(self, other: SmResources) -> SmResources:
         """Return what the operations of both take, those of `other` last, on one GPU."""
         each, gpu = (self, other), self.gpu

@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from depgraph.gpu.model import Gpu, calibrated_gpu
 from depgraph.gpu.sm_resources import RESOURCES, SmResources
 
-_ATTENTION = "contention_attention"
+_ATTENTION, _NORM, _ROWS = "contention_attention", "contention_norm", "contention_rows"
 _CLASSES = (
-    ("contention_rows", re.compile(r"gemmSN")),  # products of few rows; arguments name other ones
+    (_ROWS, re.compile(r"gemmSN")),  # products of few rows; arguments name other ones
     (
         "contention_convolution",
         re.compile(r"[fdw](prop|grad)|conv(?!ert)|gemm_f32f32_f32f32", re.IGNORECASE),
     ),
     ("contention_gemm32", re.compile(r"sgemm", re.IGNORECASE)),
     (_ATTENTION, re.compile(r"flash_?(fwd|bwd|attn)|fmha", re.IGNORECASE)),
-    ("contention_rows", re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
+    (_NORM, re.compile(r"layer_?norm", re.IGNORECASE)),
+    (_ROWS, re.compile(r"reduce_kernel|softmax|norm|scan|cumsum", re.IGNORECASE)),
 )
 _CLUSTER = re.compile(r"nvjet_sm\d+\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
 _PORTABLE = 8  # blocks of a cluster that any GPU can place: CUDA C++ programming guide
@@ -35,6 +36,8 @@ def contention_of(functions: Sequence[str], gpu: Gpu) -> NDArray[np.float64]:
     found = np.full(len(functions), usual)
     for place, name in enumerate(functions):
         key = _class_of(name)
+        if key == _NORM and gpu.contention_norm is None:
+            key = _ROWS
         if key is not None:
             found[place] = getattr(gpu, key) or usual
     return found
@@ -107,8 +110,9 @@ class CarveOuts(NamedTuple):
 class SmSharing(NamedTuple):
     """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load).
 
-    The load is that of the blocks which keep the same part of an SM busy, and `across` times that
-    of the others.
+    The load is that of the busiest sub-partition that the block has warps on, where all warps of an
+    SM, spread evenly, are to each of them what they are to the SM: of blocks which keep the same
+    part of it busy, and `across` times that of the others.
     """
 
     slowdown: float
@@ -132,6 +136,17 @@ class SmSharing(NamedTuple):
     fill: float = 0.0
     part: NDArray[np.int64] | None = None  # [n_operations] 0 or 1; None where all keep one busy
     across: float = 1.0
+    # Sub-partitions (SMSPs) of an SM, to which warps go in turn, and [n_operations] the warps of a
+    # block; 1 and None where all blocks keep them equally busy.
+    smsps: int = 1
+    warps: NDArray[np.int64] | None = None
+
+    def load_of(self, blocks: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what so many blocks of each operation, 1 or more, are to the busiest SMSP."""
+        if self.warps is None:
+            return self.load * blocks
+        warps = blocks * self.warps
+        return self.load * blocks * self.smsps * -(-warps // self.smsps) / warps
 
     def timed(
         self,
@@ -196,6 +211,9 @@ def sm_sharing(
     if functions and slowdown > 0:
         sooner = contention_of(functions, calibrated) / slowdown
         part = _parts_of(functions)
+    smsps = resources.gpu.warp_allocation_granularity
+    warps = np.where(resources.warps > 0, resources.warps, smsps)
+    is_uneven = bool((warps % smsps).any())
     return SmSharing(
         slowdown=slowdown,
         load=_FULL_LOAD * share * sooner,
@@ -208,6 +226,8 @@ def sm_sharing(
         full_load=_FULL_LOAD * float(sooner.max(initial=1.0)),
         part=part,
         across=1.0 if calibrated.contention_across is None else calibrated.contention_across,
+        smsps=smsps if is_uneven else 1,
+        warps=warps if is_uneven else None,
     )
 
 

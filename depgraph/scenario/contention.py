@@ -80,7 +80,7 @@ def time_alone(scenario: Scenario) -> NDArray[np.float64]:
     sharing = scenario.sharing
     if sharing is None:
         return scenario.durations
-    slowed = 1 + sharing.slowdown * sharing.load
+    slowed = 1 + sharing.slowdown * sharing.load_of(1)
     values: NDArray[np.float64] = scenario.durations * slowed[scenario.graph.operation_of_block]
     return values
 

@@ -218,7 +218,7 @@ def _on_copy_engines(
     if sharing is None:
         return None, np.ones(len(places.first))
     off = (places.first >= size) & (sharing.load > 0)
-    longer = np.where(off, 1 + sharing.slowdown * sharing.load, 1.0)
+    longer = np.where(off, 1 + sharing.slowdown * sharing.load_of(1), 1.0)
     return sharing._replace(load=np.where(off, _LEAST_LOAD, sharing.load)), longer
 
 

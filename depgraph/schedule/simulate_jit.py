@@ -31,6 +31,7 @@ from depgraph.schedule.launching_jit import (
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.sms_jit import (
     RANKS,
+    deal_warps,
     is_sparing,
     next_class,
     next_on_sms,
@@ -260,6 +261,8 @@ def _place(run, operations, gates, blocks, room, waiting, sharing, launches, eve
             blocks.sm[block] = sm
             blocks.state[block] = PLACED
             operation = operations[k]
+            if own.takes_room:
+                deal_warps(sharing, operation, blocks, block)
             is_first = operation.unplaced == operation.end_block - operation.first_block
             if is_first and is_sparing(run, own):
                 run.spared_until = run.now + run.spared_for

@@ -61,17 +61,30 @@ SM = np.dtype(
         ("cluster", np.int64),  # the last one that got a block here, counted from 1
         # Blocks of computation that run: while there are any, the SM has the rate of that side.
         ("computing", np.int64),
+        ("running", np.int64),  # blocks that run
+        ("smsp", np.int64),  # the sub-partition (SMSP) that gets the first warp of its next block
+        ("next_clock", np.int64),  # on which something happens next
     ],
     align=True,
 )
 
-# The blocks that run and keep one part of an SM busy; of two, SM `i` has `2 * i` and `2 * i + 1`.
-PART = np.dtype(
+# The blocks of an SM that run at one rate, as they keep the same of it busy.
+CLOCK = np.dtype(
     [
         ("n_ends", np.int64),  # ends and triggers that are to come
-        ("held", np.float64),  # load
-        ("clock", np.float64),  # work done by a block that has run from the beginning
-        ("since", np.float64),  # when the load and the clock were so
+        ("work", np.float64),  # done by a block that has run from the beginning
+        ("since", np.float64),  # when it was so
+        ("rate", np.float64),  # at which it goes on
+    ],
+    align=True,
+)
+
+# What the blocks of a clock keep busy.
+COVER = np.dtype(
+    [
+        ("part", np.int64),  # of an SM
+        ("first", np.int64),  # of its sub-partitions
+        ("smsps", np.int64),  # how many of these from there on
     ],
     align=True,
 )
@@ -391,26 +404,30 @@ class Sharing(NamedTuple):
     """When blocks end that share an SM."""
 
     sms: NDArray[np.void]
-    parts: NDArray[np.void]
+    clocks: NDArray[np.void]  # of each SM one for each of `covers`
+    covers: NDArray[np.void]
+    held: NDArray[np.float64]  # load of each SM, of each of its parts and sub-partitions
     sides: NDArray[np.void]
-    ends: NDArray[np.float64]  # of each part a heap: where the clock stands at each end and trigger
+    ends: NDArray[np.float64]  # of each clock a heap: where it stands at each end and trigger
     codes: NDArray[np.int64]  # of these events
-    next: NDArray[np.float64]  # a tree of minima: when the first of each part is
+    next: NDArray[np.float64]  # a tree of minima: when the first of each SM is
 
 
 def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Sharing:
     """Return SMs on which nothing runs, and write into the operations what they take of one."""
     need, capacity, places, sharing = placed.need, placed.capacity, placed.places, placed.sharing
-    sides = np.zeros(2, SIDE)
-    sms, most = 1, 1
+    sides, covers = np.zeros(2, SIDE), np.zeros(1, COVER)
+    sms, most, parts, smsps = 1, 1, 1, 1
     if sharing is not None:
-        sms = len(room.sms)
+        sms, parts, smsps = len(room.sms), sharing.parts, sharing.smsps
+        operations["warps"] = 1 if sharing.warps is None else sharing.warps
         operations["load"] = load = sharing.load
         if sharing.part is not None:
             operations["part"] = sharing.part
+        covers = _covers_of(operations, smsps)
         fit = (capacity // np.maximum(need, 1)).min(axis=1)
         in_wave = np.clip(-(-operations["unplaced"] // placed.sms), 1, np.maximum(fit, 1))
-        operations["in_wave"] = 1 + sharing.slowdown * load * in_wave
+        operations["in_wave"] = 1 + sharing.slowdown * sharing.load_of(in_wave)
         operations["preamble"] *= (load > 0) / operations["in_wave"]
         if sharing.side is not None:
             operations["side"] = sharing.side
@@ -422,53 +439,108 @@ def sharing_of(operations: NDArray[np.void], room: Room, placed: Placed) -> Shar
         most = int(held.min(initial=1 << 30)) if len(loaded) else 1
         if places is not None:
             most = max(most, places.at_once(need.sum(axis=1) == 0))
+        most = min(most, int(operations["unplaced"].sum()))
         most *= 1 + int((operations["trigger"] < 1).any())
     else:
         operations["preamble"] = 0.0
-    n_parts = sms if sharing is None else sms * sharing.parts
-    leaves = 1 << (n_parts - 1).bit_length()
+    n_clocks = sms * len(covers)
+    leaves = 1 << (sms - 1).bit_length()
     return Sharing(
         sms=room.sms,
-        parts=np.zeros(n_parts, PART),
+        clocks=np.zeros(n_clocks, CLOCK),
+        covers=covers,
+        held=np.zeros((sms, parts, smsps), np.float64),
         sides=sides,
-        ends=np.empty((n_parts, most + 1), np.float64),
-        codes=np.empty((n_parts, most + 1), np.int64),
+        ends=np.empty((n_clocks, most + 1), np.float64),
+        codes=np.empty((n_clocks, most + 1), np.int64),
         next=np.full(2 * leaves, np.inf),
+    )
+
+
+def _covers_of(operations: NDArray[np.void], smsps: int) -> NDArray[np.void]:
+    """Return what the blocks of each clock keep busy, and write each operation's first clock.
+
+    Blocks of fewer warps than there are sub-partitions have a clock for each that they begin on.
+    """
+    width = np.minimum(operations["warps"], smsps)
+    found, kind = distinct_rows(np.column_stack([operations["part"], width]))
+    starts = np.where(width < smsps, smsps, 1)[found]
+    first = np.cumsum(starts) - starts
+    operations["clock"] = first[kind]
+    operations["by_smsp"] = width < smsps
+    return table(
+        COVER,
+        int(starts.sum()),
+        part=np.repeat(operations["part"][found], starts),
+        first=np.arange(starts.sum()) - np.repeat(first, starts),
+        smsps=np.repeat(width[found], starts),
     )
 
 
 @compiled_helper
 def next_on_sms(run, sharing, operations, blocks):
     """Return the code of what happens next on an SM, off the SM: a block ends, or triggers."""
-    part = _ONE
-    while part < len(sharing.next) // 2:
-        part = 2 * part if sharing.next[2 * part] <= sharing.next[2 * part + 1] else 2 * part + 1
-    part -= len(sharing.next) // 2
-    own = sharing.parts[part]
-    _advance(run, sharing, part)
-    _, code = pop_time(sharing.ends[part], sharing.codes[part], own.n_ends)
+    sm = _ONE
+    while sm < len(sharing.next) // 2:
+        sm = 2 * sm if sharing.next[2 * sm] <= sharing.next[2 * sm + 1] else 2 * sm + 1
+    sm -= len(sharing.next) // 2
+    at = sm * len(sharing.covers) + sharing.sms[sm].next_clock
+    own = sharing.clocks[at]
+    _advance(run, sharing, sm)
+    _, code = pop_time(sharing.ends[at], sharing.codes[at], own.n_ends)
     own.n_ends -= 1
     kind, block = event_of(code)
     if kind != TRIGGERED:
         operation = operations[blocks.operation[block]]
-        own.held -= operation.load
-        if own.n_ends == 0:
-            own.held = 0.0  # no rounding is carried on
+        _hold(sharing, operation, sm, np.int64(blocks.smsp[block]), -operation.load)
+        sharing.sms[sm].running -= 1
+        if sharing.sms[sm].running == 0:
+            sharing.held[sm] = 0.0  # no rounding is carried on
         if run.has_sides:
-            _count(run, sharing, operation.side, part // run.parts, -_ONE)
-    _renew(run, sharing, part)
+            _count(run, sharing, operation.side, sm, -_ONE)
+    _renew(run, sharing, sm)
     return code
 
 
 @compiled_helper
-def _slowed(run, sharing, part):
-    """Return how many times as long a running block of a part takes by now."""
-    held = sharing.parts[part].held
-    if run.parts > 1:
-        held += run.across * sharing.parts[part ^ 1].held
-    times = 1.0 + run.slowdown * held
+def _hold(sharing, operation, sm, first, load):
+    """Add a load to an SM, as the warps of a block spread it that begins on a sub-partition."""
+    smsps = sharing.held.shape[2]
+    if smsps == 1:
+        sharing.held[sm, operation.part, 0] += load
+        return
+    each, more = operation.warps // smsps, operation.warps % smsps
+    for smsp in range(smsps):
+        warps = each + ((smsp - first) % smsps < more)
+        sharing.held[sm, operation.part, smsp] += load * smsps * warps / operation.warps
+
+
+@compiled_helper
+def _felt(run, sharing, sm, cover):
+    """Return the load of the busiest sub-partition that blocks cover."""
+    most, smsps = 0.0, sharing.held.shape[2]
+    for i in range(cover.smsps):
+        smsp = cover.first + i
+        smsp -= smsps * (smsp >= smsps)
+        held = sharing.held[sm, cover.part, smsp]
+        if sharing.held.shape[1] > 1:
+            held += run.across * sharing.held[sm, 1 - cover.part, smsp]
+        most = max(most, held)
+    return most
+
+
+@compiled_helper
+def _slowed(run, sharing, sm, clock):
+    """Return how many times as long a running block of a clock takes by now.
+
+    Its slowest warps tell: those on the sub-partition with most load.
+    """
+    most = sharing.held[sm, 0, 0]
+    if sharing.held.shape[1] > 1 or sharing.held.shape[2] > 1:
+        most = _felt(run, sharing, sm, sharing.covers[clock])
+    times = 1.0 + run.slowdown * most
     if run.has_sides:
-        side = 0 if sharing.sms[part // run.parts].computing > 0 else 1
+        side = 0 if sharing.sms[sm].computing > 0 else 1
         if sharing.sides[1 - side].active > 0:
             times *= 1.0 + sharing.sides[side].beside
     return times
@@ -479,53 +551,45 @@ def _count(run, sharing, side, sm, change):
     """Count a running block of a side; its first and its last change the rates of all SMs."""
     turns = sharing.sides[side].active == max(0, -change)
     if turns:
-        for part in range(len(sharing.parts)):
-            if sharing.parts[part].n_ends > 0:
-                _advance_part(run, sharing, part)
+        for other in range(len(sharing.sms)):
+            if sharing.sms[other].running > 0:
+                _advance(run, sharing, other)
     sharing.sides[side].active += change
     if side == 0:
         sharing.sms[sm].computing += change
     if turns:
-        for part in range(len(sharing.parts)):
-            if sharing.parts[part].n_ends > 0:
-                _renew_part(run, sharing, part)
+        for other in range(len(sharing.sms)):
+            if sharing.sms[other].running > 0:
+                _renew(run, sharing, other)
 
 
 @compiled_helper
-def _advance(run, sharing, part):
-    """Let time pass on an SM, one of whose parts this is."""
-    _advance_part(run, sharing, part)
-    if run.parts > 1:
-        _advance_part(run, sharing, part ^ 1)
+def _advance(run, sharing, sm):
+    """Let time pass on an SM."""
+    n = len(sharing.covers)
+    for clock in range(n):
+        own = sharing.clocks[sm * n + clock]
+        if own.n_ends > 0:
+            own.work += (run.now - own.since) * own.rate
+        own.since = run.now
 
 
 @compiled_helper
-def _advance_part(run, sharing, part):
-    """Let time pass for the blocks of a part."""
-    own = sharing.parts[part]
-    rate = 1.0 / _slowed(run, sharing, part)
-    own.clock += (run.now - own.since) * rate
-    own.since = run.now
-
-
-@compiled_helper
-def _renew(run, sharing, part):
-    """Say when the first blocks of an SM end if nothing changes there."""
-    _renew_part(run, sharing, part)
-    if run.parts > 1:
-        _renew_part(run, sharing, part ^ 1)
-
-
-@compiled_helper
-def _renew_part(run, sharing, part):
-    """Say when the first block of a part ends if nothing changes on its SM."""
-    own = sharing.parts[part]
-    time = np.inf
-    if own.n_ends > 0:
-        left = max(0.0, sharing.ends[part, 0] - own.clock)
-        time = own.since + left * _slowed(run, sharing, part)
-    at = len(sharing.next) // 2 + part
-    sharing.next[at] = time
+def _renew(run, sharing, sm):
+    """Say when the first block of an SM ends if nothing changes there."""
+    n = len(sharing.covers)
+    first = np.inf
+    for clock in range(n):
+        own = sharing.clocks[sm * n + clock]
+        if own.n_ends > 0:
+            slowed = _slowed(run, sharing, sm, clock)
+            own.rate = 1.0 / slowed
+            time = own.since + max(0.0, sharing.ends[sm * n + clock, 0] - own.work) * slowed
+            if time < first:
+                first = time
+                sharing.sms[sm].next_clock = clock
+    at = len(sharing.next) // 2 + sm
+    sharing.next[at] = first
     at >>= 1
     while at > 0:
         sharing.next[at] = min(sharing.next[2 * at], sharing.next[2 * at + 1])
@@ -536,45 +600,58 @@ def _renew_part(run, sharing, part):
 def prepare_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block that waits in its place do what it can before, beside others."""
     operation = operations[blocks.operation[block]]
-    part = run.parts * np.int64(blocks.sm[block]) + operation.part
-    _join(run, sharing, operation, part)
+    sm, clock = _join(run, sharing, operation, blocks, block)
     blocks.state[block] = PREPARING
     blocks.done[block] = min(operation.preamble, blocks.duration[block])
-    _add_end(sharing, part, blocks.done[block], event_code(PREPARED, block))
-    _renew(run, sharing, part)
+    _add_end(sharing, sm, clock, blocks.done[block], event_code(PREPARED, block))
+    _renew(run, sharing, sm)
 
 
 @compiled_helper
 def start_on_shared_sm(run, sharing, operations, blocks, block):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     operation = operations[blocks.operation[block]]
-    part = run.parts * np.int64(blocks.sm[block]) + operation.part
-    _join(run, sharing, operation, part)
+    sm, clock = _join(run, sharing, operation, blocks, block)
     done = blocks.done[block]
     if operation.preamble == 0:
         # As much as it could do before it had to wait, and no more than it had time for.
         ahead = (run.now - blocks.earliest[block]) / operation.in_wave
-        done = min(ahead, (run.now - blocks.start[block]) / _slowed(run, sharing, part))
+        done = min(ahead, (run.now - blocks.start[block]) / _slowed(run, sharing, sm, clock))
     left = max(0.0, blocks.duration[block] - done)
-    _add_end(sharing, part, left, event_code(ENDED, block))
+    _add_end(sharing, sm, clock, left, event_code(ENDED, block))
     if operation.trigger < 1:
         left = max(0.0, left - (1 - operation.trigger) * blocks.duration[block])
-        _add_end(sharing, part, left, event_code(TRIGGERED, block))
-    _renew(run, sharing, part)
+        _add_end(sharing, sm, clock, left, event_code(TRIGGERED, block))
+    _renew(run, sharing, sm)
 
 
 @compiled_helper
-def _join(run, sharing, operation, part):
-    """Add a block that begins to run to the load of its SM."""
-    _advance(run, sharing, part)
+def _join(run, sharing, operation, blocks, block):
+    """Add a block that begins to run to the load of its SM; return this and the block's clock."""
+    sm, smsp = np.int64(blocks.sm[block]), np.int64(blocks.smsp[block])
+    _advance(run, sharing, sm)
     if run.has_sides:
-        _count(run, sharing, operation.side, part // run.parts, _ONE)
-    sharing.parts[part].held += operation.load
+        _count(run, sharing, operation.side, sm, _ONE)
+    _hold(sharing, operation, sm, smsp, operation.load)
+    sharing.sms[sm].running += 1
+    return sm, operation.clock + operation.by_smsp * smsp
 
 
 @compiled_helper
-def _add_end(sharing, part, left, code):
+def _add_end(sharing, sm, clock, left, code):
     """Have a running block end, or trigger, when so much of its work is done."""
-    own = sharing.parts[part]
-    push_time(sharing.ends[part], sharing.codes[part], own.n_ends, own.clock + left, code)
+    at = sm * len(sharing.covers) + clock
+    own = sharing.clocks[at]
+    push_time(sharing.ends[at], sharing.codes[at], own.n_ends, own.work + left, code)
     own.n_ends += 1
+
+
+@compiled_helper
+def deal_warps(sharing, operation, blocks, block):
+    """Give the warps of a block that is placed to the sub-partitions of its SM, in turn."""
+    smsps = sharing.held.shape[2]
+    if smsps > 1:
+        own = sharing.sms[blocks.sm[block]]
+        blocks.smsp[block] = own.smsp
+        more = operation.warps % smsps
+        own.smsp = (own.smsp + (more if more > 0 else 1)) % smsps

@@ -52,8 +52,7 @@ RUN = np.dtype(
         ("shared", np.int64),  # which resource is shared memory, where carve-outs count
         ("shared_capacity", np.int64),  # of an SM at its largest carve-out
         ("has_sides", np.bool_),  # whether computation and communication slow each other
-        ("slowdown", np.float64),  # blocks of an SM run at 1 / (1 + slowdown * load)
-        ("parts", np.int64),  # of an SM that blocks keep busy, one or two
+        ("slowdown", np.float64),  # blocks run at 1 / (1 + slowdown * load)
         ("across", np.float64),  # how much of the load of one part counts for the other
         ("first_child", np.int64),  # operations from this on are child kernels
         ("take_back", np.float64),  # time that taking back a block takes; 0: none
@@ -124,6 +123,9 @@ OPERATION = np.dtype(
         ("preamble", np.float64),  # work of a block before it waits in its place, beside others
         ("side", np.int64),  # 0: computation, 1: communication
         ("part", np.int64),  # of an SM that its blocks keep busy
+        ("warps", np.int64),  # of a block, where they keep sub-partitions of an SM busy
+        ("clock", np.int64),  # of its blocks on an SM: of those that begin on the first of these
+        ("by_smsp", np.bool_),  # whether those that begin on the next ones have the next clocks
         ("first_launch", np.int64),  # of its blocks
         ("end_launch", np.int64),
         ("children", np.int64),  # child kernels that have not ended, as far as it knows
@@ -162,6 +164,7 @@ class Blocks(NamedTuple):
     stage: NDArray[np.int32]  # empty where there are none
     rank: NDArray[np.int32]  # lower ones are placed first
     sm: NDArray[np.int32]
+    smsp: NDArray[np.int8]  # the sub-partition of the SM that has its first warp
     state: NDArray[np.uint8]
     places_left: NDArray[np.int32]  # sets with a join that keeps the block from being placed
     holds_left: NDArray[np.int32]  # sets with a join that holds the block
@@ -215,7 +218,6 @@ def run_of(rules: Rules, program: BlockGraph, placed: Placed) -> NDArray[np.void
         shared_capacity=0 if carve_outs is None else placed.capacity[carve_outs.shared],
         has_sides=sharing is not None and sharing.side is not None,
         slowdown=0.0 if sharing is None else sharing.slowdown,
-        parts=1 if sharing is None else sharing.parts,
         across=1.0 if sharing is None else sharing.across,
         has_join_need=rules.join_need is not None,
         has_member_need=rules.member_need is not None,
@@ -307,6 +309,7 @@ def blocks_of(
         stage=np.empty(0, np.int32) if rules.stage is None else writable(rules.stage),
         rank=rank,
         sm=np.zeros(n, np.int32),
+        smsp=np.zeros(n, np.int8),
         state=np.zeros(n, np.uint8),
         places_left=places_left,
         holds_left=holds_left,

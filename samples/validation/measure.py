@@ -30,6 +30,7 @@ from depgraph.samples.validation.programs import (
     build,
     fresh_programs,
     later_programs,
+    newest_programs,
     unseen_programs,
 )
 
@@ -52,6 +53,7 @@ SETS = {
     "unseen": unseen_programs,
     "later": later_programs,
     "fresh": fresh_programs,
+    "newest": newest_programs,
 }
 
 

@@ -409,27 +409,56 @@ FRESH = (
 )  # fmt: skip
 
 
+NEWEST = (
+    "gemm32:96x512x768", "gemm32:240x720x512", "gemm32:576x576x384", "gemm32:768x1024x256",
+    "gemm32:1280x640x512", "gemm16:512x384x640", "gemm16:896x512x1024", "gemm16:1280x1024x384",
+    "gemm16:1536x1536x512", "gemm16:320x320x1792", "add:250000", "add:700000", "add:2500000",
+    "gelu:400000", "gelu:1600000", "lgamma:450000", "sum:320x1792", "sum:1280x1280",
+    "softmax:256x1280", "softmax:896x2048", "norm:768x1280", "norm:1792x640", "conv32:3x64x28",
+    "conv32:2x128x14", "conv32:2x96x40", "conv16:2x128x40", "conv16:8x64x40",
+    "attention:2x8x320x64", "attention:1x12x640x64", "transpose:768x1280", "gather:5120x320",
+    "cumsum:128x3072", "linear:56x640x512", "linear:80x512x384", "relu:1000000",
+)  # fmt: skip
+
+
 def fresh_programs() -> list[Program]:
     """Programs of sizes that no constant was ever fitted to; then fans of each of their kernels."""
-    pick = random.Random(77)
-    found = []
-    for i in range(48):
-        chain = [pick.choice(FRESH) for _ in range(pick.choice((2, 2, 3, 4)))]
-        found.append(branches(pick.choice((2, 3, 4, 6, 8, 12)), chain, f"fresh-chains-{i}"))
-    for i in range(40):
-        a, b = pick.sample(FRESH, 2)
-        found.append(fan([a, b], f"fresh-pair{i}-{a}-{b}", "pair"))
-    for i in range(24):
-        kernels = [pick.choice(FRESH) for _ in range(pick.choice((3, 4, 6, 8, 12)))]
-        found.append(fan(kernels, f"fresh-mixed{len(kernels)}-{i}", "mixed"))
-    found += [random_graph(500 + i, 6 + i, FRESH) for i in range(16)]
-    found += [
+    others = [
         mixture_of_experts(5, 112, 2),
         mixture_of_experts(9, 64, 3),
         transformer(448, 128, "fresh-gpt-448"),
     ]
+    return _of_kernels(FRESH, random.Random(77), "fresh", 500, others)
+
+
+def newest_programs() -> list[Program]:
+    """Programs of yet other sizes, as those of `fresh_programs`."""
+    others = [
+        mixture_of_experts(7, 104, 2),
+        mixture_of_experts(10, 72, 2),
+        transformer(576, 144, "newest-gpt-576"),
+    ]
+    return _of_kernels(NEWEST, random.Random(4242), "newest", 900, others)
+
+
+def _of_kernels(
+    kernels: tuple[str, ...], pick: random.Random, name: str, first: int, others: list[Program]
+) -> list[Program]:
+    """Mix kernels in every way; random graphs have a seed of their own, from the first on."""
+    found = []
+    for i in range(48):
+        chain = [pick.choice(kernels) for _ in range(pick.choice((2, 2, 3, 4)))]
+        found.append(branches(pick.choice((2, 3, 4, 6, 8, 12)), chain, f"{name}-chains-{i}"))
+    for i in range(40):
+        a, b = pick.sample(kernels, 2)
+        found.append(fan([a, b], f"{name}-pair{i}-{a}-{b}", "pair"))
+    for i in range(24):
+        some = [pick.choice(kernels) for _ in range(pick.choice((3, 4, 6, 8, 12)))]
+        found.append(fan(some, f"{name}-mixed{len(some)}-{i}", "mixed"))
+    found += [random_graph(first + i, 6 + i, kernels) for i in range(16)]
+    found += others
     pick.shuffle(found)
-    return [*found, *(fan([k] * n, f"sat{n}-{k}", "fan") for k in FRESH for n in (2, 6))]
+    return [*found, *(fan([k] * n, f"sat{n}-{k}", "fan") for k in kernels for n in (2, 6))]
 
 
 def all_programs() -> list[Program]:

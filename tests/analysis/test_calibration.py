@@ -28,7 +28,8 @@ from depgraph.samples import sample_path
 H100 = load_gpu("H100 SXM")
 PART = replace(H100, sms=SMS)
 CLASSES = (
-    "contention_gemm32", "contention_convolution", "contention_attention", "contention_rows",
+    "contention_gemm32", "contention_convolution", "contention_attention", "contention_norm",
+    "contention_rows",
 )  # fmt: skip
 LAUNCHES = (
     "graph_path_us", "graph_path_share", "graph_root_us", "graph_leaf_us",
@@ -75,7 +76,12 @@ def test_the_constants_that_made_the_times_are_found_again(found):
     ("gpu", "rounds", "programs", "constants"),
     [
         (PART, 2, short_programs(), {n: 2 * getattr(PART, n) for n in LAUNCHES}),
-        (H100, 3, programs_of_classes(), dict(zip(CLASSES, (1.0, 1.5, 0.25, 0.6), strict=True))),
+        (
+            H100,
+            3,
+            programs_of_classes(),
+            dict(zip(CLASSES, (1.0, 1.5, 0.25, 0.2, 0.6), strict=True)),
+        ),
     ],
 )
 def test_each_constant_that_made_the_times_is_found_again(

@@ -12,6 +12,7 @@ from depgraph.analysis.bound import bound
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import RESOURCES, occupancy, sm_resources
+from depgraph.gpu.sm_sharing import sm_sharing
 from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.schedule.policy import Rules
@@ -97,6 +98,23 @@ def test_a_stated_occupancy_counts_as_a_part_of_everything():
     assert (mixed.need[0] / mixed.capacity).tolist() == pytest.approx([1 / 3] * 4, rel=1e-3)
     alone = sm_resources(replace(graph, occupancy=np.array([3, 2])), H100)
     assert (alone.capacity.tolist(), alone.need.tolist()) == ([6], [[2], [3]])
+
+
+def test_the_warps_of_a_block_are_known_whatever_is_stated_of_others():
+    graph = with_resources(graph_of([1, 1, 1], []), [64, 128, 33], [40] * 3, [0] * 3)
+    assert sm_resources(graph, H100).warps.tolist() == [2, 4, 2]
+    stated = replace(graph, occupancy=np.array([0, 0, 3]))
+    assert sm_resources(stated, H100).warps.tolist() == [2, 4, 0]
+    beside = sm_resources(graph, H100).beside(shares_of(graph_of([1], []), 3))
+    assert beside.warps.tolist() == [2, 4, 2, 0]
+    assert sm_sharing(sm_resources(stated, H100), carve_outs=False).warps.tolist() == [2, 4, 4]
+
+
+def test_copies_leave_the_sub_partitions_of_an_sm_alike():
+    graph = with_resources(graph_of([1, 1], []), [128, 0], [40, 0], [0, 0])
+    graph = replace(graph, kernel=np.array([0, -1], np.int32))
+    sharing = sm_sharing(sm_resources(graph, H100), carve_outs=False)
+    assert (sharing.smsps, sharing.warps) == (1, None)
 
 
 def test_a_fixed_occupancy_needs_no_model_of_the_gpu():

@@ -10,7 +10,9 @@ from depgraph.gpu.sm_sharing import clusters_of, contention_of
 
 H100 = load_gpu("H100 SXM")
 PRODUCT, CONVOLUTION, USUAL = H100.contention_gemm32, H100.contention_convolution, H100.contention
-ATTENTION, ROWS = H100.contention_attention, H100.contention_rows
+ATTENTION, NORM, ROWS = (
+    H100.contention_attention, H100.contention_norm, H100.contention_rows,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,9 @@ ATTENTION, ROWS = H100.contention_attention, H100.contention_rows
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", ATTENTION),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp>", ROWS),
         ("void (anonymous namespace)::softmax_warp_forward<float, float, 10>", ROWS),
-        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel", ROWS),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel", NORM),
+        ("cuApplyLayerNorm_float", NORM),
+        ("void at::native::batch_norm_transform_input_kernel", ROWS),
     ],
 )
 def test_a_name_tells_the_class(name, expected):
@@ -40,6 +44,11 @@ def test_a_gpu_with_one_constant_has_no_classes():
     plain = replace(H100, contention_gemm32=None, contention_rows=None)
     names = ["sgemm", "softmax"]
     assert contention_of(names, plain).tolist() == [USUAL, USUAL]
+
+
+def test_norms_are_as_other_rows_where_a_gpu_does_not_tell_them_apart():
+    plain = replace(H100, contention_norm=None)
+    assert contention_of(["layer_norm"], plain).tolist() == [ROWS]
 
 
 @pytest.mark.parametrize(

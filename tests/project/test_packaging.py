@@ -16,7 +16,7 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/ci/", "samples/README.md", "samples/timing/overlap/",
     "samples/validation/hardware.cu", "samples/validation/children.cu", "samples/validation/pdl.cu",
-    "samples/validation/forks.cu",
+    "samples/validation/forks.cu", "samples/validation/subpartitions.cu",
     "samples/validation/README.md", "samples/suite/README.md", "samples/suite/hints.csv.xz",
     "samples/validation/measured/h100-again", "samples/validation/measured/h100-forks",
     "samples/validation/measured/h100-nodes", "samples/validation/measured/h100-placement",

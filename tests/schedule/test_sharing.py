@@ -69,11 +69,15 @@ def sharings(draw, program):
     if draw(st.booleans()):
         part = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
         across = draw(st.sampled_from([0.0, 0.4]))
+    smsps, warps = 1, None
+    if draw(st.booleans()):
+        smsps = draw(st.sampled_from([2, 4]))
+        warps = np.array(draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)))
     return SmSharing(
         slowdown, load, 0.0, 0.0, carve_outs, side, beside,
         take_back=draw(st.sampled_from([0.0, 0.0711, 0.913])),
-        fill=draw(st.sampled_from([0.0, 0.0517, 0.317])), part=part, across=across,
-        cluster_start=draw(st.sampled_from([0.0, 1.117])),
+        fill=draw(st.sampled_from([0.0, 0.0517, 0.317])), part=part, across=across, warps=warps,
+        smsps=smsps, cluster_start=draw(st.sampled_from([0.0, 1.117])),
     )  # fmt: skip
 
 
@@ -384,6 +388,66 @@ def test_more_contention_never_makes_blocks_faster_that_are_placed_at_once(data)
     ]
     assert (ends[0] <= ends[1] * (1 + 1e-12)).all()
     assert (ends[1] <= ends[2] * (1 + 1e-12)).all()
+
+
+def test_blocks_of_few_warps_slow_those_alone_on_the_same_sub_partitions():
+    """Two blocks of two warps do not meet; a third is dealt to where the first is."""
+    sharing = SmSharing(1.0, np.full(1, 0.5), 0.0, 0.0, smsps=4, warps=np.array([2]))
+    ends = [
+        run(graph_of([n], []), np.ones(n), shares_of(graph_of([n], []), 8), 1, sharing).end
+        for n in (1, 2, 3)
+    ]
+    assert ends[0].tolist() == [2.0]
+    assert ends[1].tolist() == [2.0, 2.0]
+    assert ends[2].tolist() == [3.0, 2.0, 3.0]
+
+
+def test_a_copy_takes_no_turn_of_warps():
+    sharing = SmSharing(
+        1.0, np.array([0.5, 0.0, 0.5]), 0.0, 0.0, smsps=4, warps=np.array([2, 1, 2])
+    )
+    graph = graph_of([1, 1, 1], [])
+    resources = resources_of([8], [[4], [0], [4]])
+    assert run(graph, np.ones(3), resources, 1, sharing).end.tolist() == [2.0, 1.0, 2.0]
+
+
+def test_more_blocks_of_few_warps_are_a_load_of_whole_warps_for_the_busiest_sub_partition():
+    sharing = SmSharing(
+        1.0, np.array([0.5, 1.0, 5.0]), 0.0, 0.0, smsps=4, warps=np.array([2, 4, 5])
+    )
+    assert sharing.load_of(1).tolist() == [1.0, 1.0, 8.0]
+    assert sharing.load_of(np.array([3, 3, 4])).tolist() == [2.0, 3.0, 20.0]
+    assert sharing._replace(smsps=1, warps=None).load_of(2).tolist() == [1.0, 2.0, 10.0]
+
+
+def test_warps_were_measured_to_go_to_the_sub_partitions_in_turn():
+    """samples/validation/subpartitions.cu on an H200: a warp's number modulo 4."""
+    with lzma.open(sample_path("validation/measured/h200-subpartitions.jsonl.xz"), "rt") as lines:
+        rows = [row for row in map(json.loads, lines) if "on_sm_0" in row]
+    for row in rows:
+        turn = row["threads"] // 32 % 4 or 1
+        firsts = np.array([warps[0] for *_, warps in row["on_sm_0"]])
+        assert (np.diff(firsts) % 4 == turn % 4).all()
+        for *_, warps in row["on_sm_0"]:
+            assert (np.diff(warps) % 4 == 1).all()
+    assert len(rows) == 212
+
+
+def test_blocks_of_an_sm_take_as_long_as_measured_on_its_sub_partitions():
+    """samples/validation/subpartitions.cu on an H200: sums that do not wait for one another."""
+    with lzma.open(sample_path("validation/measured/h200-subpartitions.jsonl.xz"), "rt") as lines:
+        rows = [row for row in map(json.loads, lines) if row["what"] == "one wave"]
+    rows = [row for row in rows if row["sums"] == 8]
+    alone = max(end for _, _, end, _ in rows[0]["on_sm_0"])
+    for row in rows:
+        warps, n = row["threads"] // 32, len(row["on_sm_0"])
+        graph = graph_of([n], [])
+        # A warp is a load of 1 for its sub-partition, which it keeps busy to four fifths.
+        sharing = SmSharing(4.0, np.array([warps / 4]), 0.0, 0.0, smsps=4, warps=np.array([warps]))
+        found = run(graph, np.full(n, 0.2), shares_of(graph, 64), 1, sharing)
+        measured = max(end for _, _, end, _ in row["on_sm_0"]) / alone
+        assert found.makespan == pytest.approx(measured, rel=0.06)
+    assert len(rows) == 78
 
 
 def test_an_sm_does_most_when_it_is_full():

@@ -42,7 +42,7 @@ def short_programs() -> list[MeasuredProgram]:
 def programs_of_classes() -> list[MeasuredProgram]:
     """Return fans of kernels of each class, for a whole H100."""
     found = []
-    for name in ("sgemm", "conv", "flash_fwd", "softmax"):
+    for name in ("sgemm", "conv", "flash_fwd", "layer_norm", "softmax"):
         for blocks, time in ((60, 20.0), (132, 25.0), (400, 30.0), (900, 60.0)):
             kernel = MeasuredKernel(name, (blocks, 1, 1), (256, 1, 1), 64, 0, time)
             fans = (("fan2", 2), ("fan4", 4))

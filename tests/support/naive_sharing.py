@@ -34,6 +34,10 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
     spared = [sm for gpc in gpcs for sm in gpc if len(gpc) < sparing < np.inf]
     spared_until = -1.0
     part = np.zeros(len(first), int) if sharing.part is None else sharing.part
+    smsps = sharing.smsps
+    warps = np.ones(len(first), int) if sharing.warps is None else sharing.warps
+    next_smsp = [0] * sms  # the sub-partition of each SM that gets the next block's first warp
+    loads = {}  # block -> its load of each sub-partition
 
     def hosts(sm, k):
         if (free[sm] < need[k]).any():
@@ -79,10 +83,13 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
         """Return how many times as long a block takes beside the others of an SM."""
         own = part[kernel[block]]
         held = sum(
-            sharing.load[k] * (1 if part[k] == own else sharing.across)
-            for k in (kernel[other] for other in left_to_do(sm))
+            (
+                loads[other] * (1 if part[kernel[other]] == own else sharing.across)
+                for other in left_to_do(sm)
+            ),
+            start=np.zeros(smsps),
         )
-        times = 1 + sharing.slowdown * held
+        times = 1 + sharing.slowdown * held[loads[block] > 0].max()
         if sharing.side is None:
             return times
         here = min((sharing.side[kernel[block]] for block in running[sm]), default=1)
@@ -139,6 +146,11 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for, ahead=
                 free[sm] = free[sm] - need[k]
                 running[sm][mate] = durations[mate]
                 start[mate], sm_of[mate] = now, sm
+                dealt = (next_smsp[sm] + np.arange(warps[k])) % smsps
+                share = np.bincount(dealt, minlength=smsps) / warps[k]
+                loads[mate] = sharing.load[k] * smsps * share
+                if need[k].any():
+                    next_smsp[sm] = (next_smsp[sm] + (warps[k] % smsps or 1)) % smsps
                 unplaced.remove(mate)
         if sharing.carve_outs is not None:
             filled_at = max(filled_at, now + sharing.fill * max(further.values(), default=0))
