@@ -3,6 +3,7 @@
 import json
 import lzma
 from dataclasses import replace
+from itertools import pairwise
 
 import naive_sharing
 import numpy as np
@@ -425,27 +426,28 @@ def test_warps_were_measured_to_go_to_the_sub_partitions_in_turn():
     with lzma.open(sample_path("validation/measured/h200-subpartitions.jsonl.xz"), "rt") as lines:
         rows = [row for row in map(json.loads, lines) if "on_sm_0" in row]
     for row in rows:
-        turn = row["threads"] // 32 % 4 or 1
-        firsts = np.array([warps[0] for *_, warps in row["on_sm_0"]])
-        assert (np.diff(firsts) % 4 == turn % 4).all()
-        for *_, warps in row["on_sm_0"]:
+        turns = [kernel["threads"] // 32 % 4 or 1 for kernel in row["kernels"]]
+        blocks = sorted(row["on_sm_0"])  # of both kernels, if two
+        for (kernel, *_, warps), (*_, others) in pairwise(blocks):
+            assert (others[0] - warps[0] - turns[kernel]) % 4 == 0
+        for *_, warps in blocks:
             assert (np.diff(warps) % 4 == 1).all()
-    assert len(rows) == 212
+    assert len(rows) == 356
 
 
 def test_blocks_of_an_sm_take_as_long_as_measured_on_its_sub_partitions():
     """samples/validation/subpartitions.cu on an H200: sums that do not wait for one another."""
     with lzma.open(sample_path("validation/measured/h200-subpartitions.jsonl.xz"), "rt") as lines:
         rows = [row for row in map(json.loads, lines) if row["what"] == "one wave"]
-    rows = [row for row in rows if row["sums"] == 8]
-    alone = max(end for _, _, end, _ in rows[0]["on_sm_0"])
+    rows = [row for row in rows if row["kernels"][0]["sums"] == 8]
+    alone = max(end for *_, end, _ in rows[0]["on_sm_0"])
     for row in rows:
-        warps, n = row["threads"] // 32, len(row["on_sm_0"])
+        warps, n = row["kernels"][0]["threads"] // 32, len(row["on_sm_0"])
         graph = graph_of([n], [])
         # A warp is a load of 1 for its sub-partition, which it keeps busy to four fifths.
         sharing = SmSharing(4.0, np.array([warps / 4]), 0.0, 0.0, smsps=4, warps=np.array([warps]))
         found = run(graph, np.full(n, 0.2), shares_of(graph, 64), 1, sharing)
-        measured = max(end for _, _, end, _ in row["on_sm_0"]) / alone
+        measured = max(end for *_, end, _ in row["on_sm_0"]) / alone
         assert found.makespan == pytest.approx(measured, rel=0.06)
     assert len(rows) == 78
 
