@@ -110,9 +110,9 @@ class CarveOuts(NamedTuple):
 class SmSharing(NamedTuple):
     """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load).
 
-    The load is that of the busiest sub-partition that the block has warps on, where all warps of an
-    SM, spread evenly, are to each of them what they are to the SM: of blocks which keep the same
-    part of it busy, and `across` times that of the others.
+    The load is that of the blocks which keep the same part of the SM busy, and `across` times that
+    of the others, on the busiest sub-partition that the block has warps on. What is spread evenly
+    over the sub-partitions counts on each of them as much as on the SM.
     """
 
     slowdown: float
